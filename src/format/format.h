@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bytes of a .ckp file (docs/format.md). This room writes and reads records and proves that they are well-formed and whole;
+ * it decodes no tensor. Order in a file: header, table, tree, chunk frames, index, trailer. Append-only.
+ */
+#ifndef CKPI_FORMAT_H
+#define CKPI_FORMAT_H
+#include "base/hash.h"
+#include "os/os.h"
+#include "state/state.h"
+
+#define CKPI_FORMAT_MAJOR 1
+#define CKPI_FORMAT_MINOR 0
+
+/* Feature bits a reader must know; docs/format.md names each. An unknown required bit is CKP_EUNSUPPORTED naming it. */
+#define CKPI_FEAT_DELTA (UINT64_C(1) << 0)     /* chunks may use a base */
+#define CKPI_FEAT_LOSSY (UINT64_C(1) << 1)     /* quantized chunks */
+
+/* One row of the table: static facts of a tensor. */
+typedef struct ckpi_rec {
+    const char *name;            /* owned by the table */
+    ckp_role role;
+    ckp_dtype dtype;
+    uint32_t owner;              /* index or CKPI_NO_TENSOR */
+    uint32_t alias_of;           /* same payload as that tensor */
+    uint32_t copy_of;            /* role COPY: element-wise rounding of that master, not stored */
+    unsigned ndim;
+    const uint64_t *shape;       /* global */
+    const uint64_t *box_first;   /* NULL when this shard holds the whole, or a flat range */
+    const uint64_t *box_shape;   /* NULL likewise */
+    bool flat;
+    uint64_t flat_first;
+    uint64_t numel;              /* elements that this shard holds (box, range or whole) */
+    uint64_t bytes;
+} ckpi_rec;
+
+typedef struct ckpi_table {
+    ckpi_rec *rec;
+    size_t n;
+    ckpi_id id;                  /* XXH3-128 of the encoded, unpacked table */
+    void *arena;                 /* names and shapes */
+} ckpi_table;
+
+CKP_MUST_USE ckp_status ckpi_table_from_state(ckpi_table **out, const ckp_state *s, ckp_error *err);
+void ckpi_table_free(ckpi_table *t);
+uint32_t ckpi_table_find(const ckpi_table *t, const char *name);   /* linear or indexed; CKPI_NO_TENSOR */
+
+/* A run of elements of one tensor inside a chunk. Flat indices within what the shard holds. */
+typedef struct ckpi_piece { uint32_t tensor; uint64_t first, count; } ckpi_piece;
+
+#define CKPI_CHUNK_USES_BASE 1u
+
+/* One frame. params: the quantizer's parameters (layout by quantizer id, docs/format.md); escapes: exact values. */
+typedef struct ckpi_chunk {
+    uint8_t role;                /* ckp_role of its tensors */
+    uint8_t quant;               /* ckpi_quant_id */
+    uint8_t codec;               /* ckpi_codec_id */
+    uint8_t flags;
+    uint8_t dtype;               /* ckp_dtype of its tensors: one dtype a chunk */
+    ckpi_piece *piece;
+    size_t n_pieces;
+    uint64_t n;                  /* sum of counts: at most CKPI_MAX_CHUNK_ELEMS */
+    const uint8_t *params; size_t params_len;
+    const uint8_t *escapes; size_t escapes_len;
+    const uint8_t *payload; size_t payload_len;
+    uint64_t stored_hash;        /* XXH3-64 of params, escapes, payload in that order */
+    uint64_t decoded_hash;       /* XXH3-64 of the decoded elements, pieces in order, in the output dtype */
+    /* where it lies (reader) */
+    uint64_t offset; uint64_t frame_len;
+    uint64_t body_offset;        /* of params */
+} ckpi_chunk;
+
+/* What a lossy tensor lost, in the output dtype, relative to the tensor's RMS (w, m, v alike). */
+typedef struct ckpi_errrec { uint32_t tensor; float max_rel, rms_rel; uint64_t n_nan, n_inf; } ckpi_errrec;
+
+typedef struct ckpi_file_info {
+    uint8_t is_delta;
+    uint16_t chain;              /* 0 for a key: number of deltas behind the key, this one included */
+    ckpi_id base_content;        /* content id of the base shard; zero for a key */
+    ckpi_id table_content;       /* content id of the shard that stores the table and tree this one refers to; zero: stored here */
+    uint64_t features, optional;
+} ckpi_file_info;
+
+/* ---- writing ---- */
+typedef struct ckpi_fmt_writer ckpi_fmt_writer;
+
+/*
+ * Starts a file: header, table and tree. When `ref_table` (the shard named by info->table_content) has the same id as `table`, only the id is
+ * stored, and the tree is packed with ref_tree as dictionary.
+ */
+CKP_MUST_USE ckp_status ckpi_fmt_writer_new(ckpi_fmt_writer **out, ckpi_writer *w, const ckpi_file_info *info, const ckpi_table *table,
+                                            const void *tree, size_t tree_len, const ckpi_table *ref_table, const void *ref_tree,
+                                            size_t ref_tree_len, ckp_error *err);
+/* Appends a frame; fills stored_hash, offset and lengths in *c. The pieces are copied. */
+CKP_MUST_USE ckp_status ckpi_fmt_writer_chunk(ckpi_fmt_writer *fw, ckpi_chunk *c, ckp_error *err);
+typedef struct ckpi_fmt_sum {
+    uint64_t length;             /* of the file */
+    ckpi_id content;             /* XXH3-128 over (name, first, count, decoded hash) in table order */
+    ckpi_id index_hash;
+    uint64_t overhead;           /* bytes that are neither payload, escapes nor params */
+    uint64_t stored_by_role[CKP_ROLE_COUNT_];   /* frames' bytes (whole frames) by role */
+} ckpi_fmt_sum;
+/* Index and trailer. The writer w is not finished or published: that is the caller's. */
+CKP_MUST_USE ckp_status ckpi_fmt_writer_finish(ckpi_fmt_writer *fw, const ckpi_errrec *errs, size_t n_errs, ckpi_fmt_sum *sum, ckp_error *err);
+void ckpi_fmt_writer_free(ckpi_fmt_writer *fw);
+
+/* ---- reading ---- */
+typedef struct ckpi_fmt_file {
+    ckpi_reader *r;              /* owned */
+    ckpi_file_info info;
+    ckpi_table *table;           /* NULL until resolved, when table_content is not zero */
+    ckpi_id table_id;            /* from the file: the resolved table must have it */
+    uint8_t *tree; size_t tree_len;          /* likewise */
+    ckpi_chunk *chunk; size_t n_chunks;      /* in file order; payload pointers NULL: read with ckpi_fmt_read_chunk */
+    ckpi_errrec *errs; size_t n_errs;
+    ckpi_id content, index_hash;
+    uint64_t length;
+    void *priv;
+} ckpi_fmt_file;
+
+/* Opens from the trailer: checks header, table (when stored here), tree, index, trailer, and that the chunks cover each stored tensor
+   exactly once without gap or overlap. Takes r, also on failure. */
+CKP_MUST_USE ckp_status ckpi_fmt_open(ckpi_fmt_file **out, ckpi_reader *r, ckp_error *err);
+/* Gives a file whose table lives elsewhere its table and tree; checks ids and the cover. `ref` must be the file that stores them. */
+CKP_MUST_USE ckp_status ckpi_fmt_resolve(ckpi_fmt_file *f, const ckpi_fmt_file *ref, ckp_error *err);
+void ckpi_fmt_close(ckpi_fmt_file *f);
+/* Reads the body (params, escapes, payload in one read) of chunk i into buf, sets the pointers of *c (a copy of f->chunk[i]) and
+   checks stored_hash and that the frame head in the file equals the index's. Thread-safe for different buf. */
+CKP_MUST_USE ckp_status ckpi_fmt_read_chunk(const ckpi_fmt_file *f, size_t i, ckpi_buf *buf, ckpi_chunk *c, ckp_error *err);
+
+/* Sequential reading, for pipes and salvage: header, table and tree first, then frames one after another, without index. */
+typedef struct ckpi_fmt_stream ckpi_fmt_stream;
+CKP_MUST_USE ckp_status ckpi_fmt_stream_open(ckpi_fmt_stream **out, ckpi_reader *r /* not taken */, ckp_error *err);
+const ckpi_file_info *ckpi_fmt_stream_info(const ckpi_fmt_stream *s);
+const ckpi_table *ckpi_fmt_stream_table(const ckpi_fmt_stream *s);     /* NULL when it lives elsewhere */
+const void *ckpi_fmt_stream_tree(const ckpi_fmt_stream *s, size_t *len);
+/* CKP_OK with *done true at the index, after checking index and trailer against the frames seen. salvage: on a damaged frame, look for the next
+   whole one instead of failing (seekable readers), and end quietly at a truncation; *skipped counts damaged places. */
+CKP_MUST_USE ckp_status ckpi_fmt_stream_next(ckpi_fmt_stream *s, bool salvage, ckpi_buf *buf, ckpi_chunk *c, bool *done, uint64_t *skipped,
+                                             ckp_error *err);
+void ckpi_fmt_stream_free(ckpi_fmt_stream *s);
+#endif

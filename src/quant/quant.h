@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The quant room: floats to codes and back (DESIGN section 3). Kernels work on a piece: a run of n elements of one owner, seen as a
+ * matrix of `cols` columns whose last row may be short. Inputs are contiguous fp32; the engine converts other dtypes.
+ *
+ * Every step is integer or a single, exactly rounded IEEE operation in a stated order, so that each ISA gives the same bits.
+ * The decoder's arithmetic is the format (docs/format.md, "quantizers"); the encoder's is only required to be deterministic.
+ *
+ * Scale field. For element (i, j) with v-code c (absolute, not the difference):
+ *     S(k)  = ckpi_exp2_fixed(k)            2^(k/512)
+ *     s     = (S(2*row[i]) * S(2*col[j])) * S(2*c*vstep)      about sqrt(v);  v^ = s * s
+ *     isv   = (S(-2*row[i]) * S(-2*col[j])) * S(-2*c*vstep)   about 1/sqrt(v)
+ *     rq    = (S(-row[i]) * S(-col[j])) * S(-c*vstep)         about v^(-1/4)
+ * row, col in 1/256 octave of sqrt(v). Without col factors S(..col..) is 1. Code CKPI_VCODE_ZERO: v^ = +0, s = 0, isv = 0, q = qhi.
+ * Products are f32, rounded after each *, in the order written. v^ of a non-zero code that comes out 0 or non-finite escapes.
+ */
+#ifndef CKPI_QUANT_H
+#define CKPI_QUANT_H
+#include <stdbool.h>
+#include "base/alloc.h"
+
+#define CKPI_VCODE_ZERO (-128)
+
+/* Wire ids of quantizers: pinned for ever. */
+typedef enum ckpi_quant_id {
+    CKPI_QUANT_NONE = 0,
+    CKPI_QUANT_V = 1,      /* log grid against row and column factors */
+    CKPI_QUANT_M = 2,      /* code * mg * s : three values or a uniform grid relative to sqrt(v^) */
+    CKPI_QUANT_W = 3       /* base + code * q, Fisher steps */
+} ckpi_quant_id;
+
+/* The piece as a matrix. cols 128 and col NULL: one factor per 128 elements (1-D tensors). */
+typedef struct ckpi_grid {
+    size_t n, cols, rows;        /* rows = ceil(n / cols) */
+    const int16_t *row;          /* rows factors */
+    const int16_t *col;          /* cols factors, or NULL */
+    int32_t vstep;               /* 1/256 octave; a power of two from 1 to 4096 */
+    bool has_v;                  /* false: no codes; c = 0 everywhere (momentum with factors, or row = NULL: s = 1, rq = 1) */
+} ckpi_grid;
+
+/* Weight steps: q = min(max(qmul * rq, qlo), qhi); element w^ = base + (float)code * q, two roundings. */
+typedef struct ckpi_wstep { float qmul, qlo, qhi; } ckpi_wstep;
+
+typedef enum ckpi_round { CKPI_ROUND_NEAREST = 0, CKPI_ROUND_PHASE = 1 } ckpi_round;
+typedef enum ckpi_mkind { CKPI_M_NONE = 0, CKPI_M_THREE = 1, CKPI_M_UNIFORM = 2 } ckpi_mkind;
+
+/* A value that no code can carry: exact bits at element index (of the piece). Applied after the codes are decoded. */
+typedef struct ckpi_escape { uint32_t index; uint32_t bits; } ckpi_escape;
+typedef struct ckpi_escapes { ckpi_escape *at; size_t n, cap; } ckpi_escapes;   /* memory from scratch or the caller; grown by the kernel's binding with realloc */
+void ckpi_escapes_free(ckpi_escapes *e);
+
+/* ---- encoder ---------------------------------------------------------------------------------------------------- */
+
+/* Row and column factors of v (or of |m| when there is no v: pass m*m's source as `m`), by integer means of ckpi_log2_half over
+   positive finite elements: row[i] = mean_j L; col[j] = mean_i L - mean L. Rows or columns without any: 0. One pass.
+   from_m: x is momentum; L = log2 |x| in 1/256 octave. */
+CKP_MUST_USE ckp_status ckpi_quant_factors(const float *x, bool from_m, size_t n, size_t cols, int16_t *row, int16_t *col /* NULL: blocks */,
+                                           ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
+
+/* Sums that make model-wide numbers. All are integers, so that any order and any number of threads or ranks agree. */
+typedef struct ckpi_wstats {
+    uint32_t max_bits;     /* largest |w| among finite elements, as its bits (order like the values) */
+    uint64_t n_finite;
+    int64_t sum_sq;        /* sum of rint(w^2 * 2^sq_exp), clamped per element to 2^30 */
+} ckpi_wstats;
+/* 2 passes when the scale is not known: max first, then squares with sq_exp = 26 - 2 * (exponent of max + 1). */
+void ckpi_quant_wmax(const float *w, size_t n, ckpi_wstats *st, uint32_t cpu);
+void ckpi_quant_wsq(const float *w, size_t n, int sq_exp, ckpi_wstats *st, uint32_t cpu);
+
+typedef struct ckpi_enc_in {
+    ckpi_grid grid;
+    const float *w, *m, *v;      /* NULL when absent */
+    float *wrec;                 /* in: w^ of the base (for a key: ignored, taken as 0); out: w^ . dtype rounding: wrec_dtype */
+    ckp_dtype w_dtype;           /* CKP_F32, CKP_BF16 or CKP_F16: w^ is rounded to it (nearest even) before it is kept */
+    bool key;                    /* no base: w^_base = 0 and v base code = 0 */
+    ckpi_wstep wstep;
+    ckpi_round round;
+    uint32_t phase_key;          /* counter RNG key of (run, restore count, tensor); index = first + element, high half folded in by the caller */
+    uint32_t first;              /* element index (low 32 bits) of the piece's first element in its tensor */
+    ckpi_mkind mkind;
+    float kc;                    /* sqrt(1 - b2^t) / (1 - b1^t); u = (m * kc) * isv */
+    float mt;                    /* THREE: threshold of |u|; UNIFORM: step of u */
+    int wsq_exp;                 /* scale of wsum_sq below */
+} ckpi_enc_in;
+
+typedef struct ckpi_enc_out {
+    int8_t *wcode, *mcode;       /* n codes each; written where the input is there and kind is not NONE */
+    int8_t *vdiff;               /* c minus the base's c, modulo 256 */
+    int8_t *vcode;               /* in: the base's absolute codes (ignored for a key); out: this save's */
+    ckpi_escapes wesc, mesc, vesc;
+    /* sums over the piece */
+    int64_t m_su, m_su2;         /* THREE: kept elements' |u| * 2^12 and u^2 * 2^12, |u| clamped to 64 */
+    int64_t lsum; uint64_t lcount;   /* sum and count of L^ = row + col + c * vstep over positive v^: mean log v^ */
+    ckpi_wstats wstats;          /* of w with wsq_exp: next save's RMS */
+    int64_t move_sq;             /* sum of rint(min((w - w^_base)/q, 127)^2 * 256) */
+    float w_max_err, v_max_err;  /* max |w - w^|; v: max |v - v^| / v over positive v */
+    double w_sum_err2;           /* 16 lane sums (element index mod 16) added in lane order: deterministic */
+    double w_sum_w2;
+} ckpi_enc_out;
+
+/* One fused pass over a piece: v, then m, then w of each element. Escape arrays are grown as needed (CKP_ENOMEM). */
+CKP_MUST_USE ckp_status ckpi_quant_encode(const ckpi_enc_in *in, ckpi_enc_out *out, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
+/* mg of a piece: THREE: (su2 / su) / kc, 0 when su is 0; UNIFORM: mt / kc. double arithmetic, one rounding to f32. */
+float ckpi_quant_mg(const ckpi_enc_in *in, const ckpi_enc_out *out);
+
+/* ---- decoder ---------------------------------------------------------------------------------------------------- */
+
+/* c = base c + diff (mod 256), in place on vcode; key: vcode = diff. */
+void ckpi_quant_vcode_apply(int8_t *vcode, const int8_t *diff, size_t n, bool key, uint32_t cpu);
+/* v^ of each element (escapes are the caller's to patch). */
+CKP_MUST_USE ckp_status ckpi_quant_decode_v(const ckpi_grid *g, const int8_t *vcode, float *v, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
+/* m^ = ((float)code * mg) * s */
+CKP_MUST_USE ckp_status ckpi_quant_decode_m(const ckpi_grid *g, const int8_t *vcode, const int8_t *mcode, float mg, float *m, ckpi_scratch *ws,
+                                            uint32_t cpu, ckp_error *err);
+/* w^ = base + (float)code * q, rounded to w_dtype; in place on wrec (key: base 0). */
+CKP_MUST_USE ckp_status ckpi_quant_decode_w(const ckpi_grid *g, const int8_t *vcode, const int8_t *wcode, const ckpi_wstep *q, ckp_dtype w_dtype,
+                                            bool key, float *wrec, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
+void ckpi_escapes_apply(const ckpi_escape *e, size_t n, float *x);
+#endif
