@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+# tests/unit/<room>/[<dir>/]test_<unit>.c -> executable and ctest test_<room>_[<dir>_]<unit>, linked with that room and those below it.
+# tests/fuzz/fuzz_<name>.c -> libFuzzer target in the fuzz preset, else a runner over its seeds, as a ctest.
+find_path(CKP_CMOCKA_INCLUDE cmocka.h)
+find_library(CKP_CMOCKA_LIBRARY cmocka)
+
+# Harness: failing allocations, guard pages, seeds. Linked into every test; calls of malloc and friends in our own
+# objects go through it, so the library needs no hooks.
+set(harness ${PROJECT_SOURCE_DIR}/tests/harness)
+set(harness_base ${harness}/failalloc.c ${harness}/guard.c ${harness}/seed.c)
+set(wraps "")
+foreach(fn malloc calloc realloc free posix_memalign aligned_alloc)
+  list(APPEND wraps -Wl,--wrap=${fn})
+endforeach()
+add_library(ckp_harness OBJECT ${harness_base})
+target_include_directories(ckp_harness PUBLIC ${PROJECT_SOURCE_DIR}/tests)
+target_link_libraries(ckp_harness PRIVATE ckp_flags)
+target_link_options(ckp_harness INTERFACE ${wraps})
+
+# Other harness files (faulty file system and so on) see src/ and serve the rooms from os upwards.
+file(GLOB harness_more CONFIGURE_DEPENDS ${harness}/*.c)
+list(REMOVE_ITEM harness_more ${harness_base} ${harness}/fuzz_main.c)
+if(harness_more)
+  add_library(ckp_harness_more STATIC ${harness_more})
+  target_include_directories(ckp_harness_more PUBLIC ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(ckp_harness_more PRIVATE ckp_flags PUBLIC ckp_os)
+  target_include_directories(ckp_harness_more PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+endif()
+
+if(CKP_CMOCKA_INCLUDE AND CKP_CMOCKA_LIBRARY AND NOT CKP_FUZZ)
+  foreach(room IN LISTS ckp_rooms)
+    file(GLOB_RECURSE tests CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/unit/${room}
+      ${PROJECT_SOURCE_DIR}/tests/unit/${room}/test_*.c)
+    # Helpers of a room's tests: any other .c beside them.
+    file(GLOB helpers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/unit/${room}/*.c)
+    list(FILTER helpers EXCLUDE REGEX "/test_[^/]*$")
+    foreach(file IN LISTS tests)
+      string(REGEX REPLACE "\\.c$" "" unit ${file})
+      string(REGEX REPLACE "(^|/)test_" "\\1" unit ${unit})
+      string(REPLACE "/" "_" unit ${unit})
+      set(target test_${room}_${unit})
+      add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/unit/${room}/${file} ${helpers})
+      set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+      target_include_directories(${target} SYSTEM PRIVATE ${CKP_CMOCKA_INCLUDE})
+      target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+      target_link_libraries(${target} PRIVATE ckp_flags ckp_harness)
+      if(TARGET ckp_harness_more AND NOT room MATCHES "^(base|codec|quant|optim)$")
+        target_link_libraries(${target} PRIVATE ckp_harness_more)
+      endif()
+      target_link_libraries(${target} PRIVATE ckp_${room} ${CKP_CMOCKA_LIBRARY})
+      if(room STREQUAL "codec")
+        target_link_libraries(${target} PRIVATE ckp_dep_htscodecs)
+      endif()
+      add_test(NAME ${target} COMMAND ${target})
+      set_tests_properties(${target} PROPERTIES TIMEOUT 600 LABELS "unit;${room}"
+        ENVIRONMENT "CKP_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+    endforeach()
+  endforeach()
+endif()
+
+if(NOT CKP_ROOMS_ONLY)
+  file(GLOB fuzzers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
+  foreach(file IN LISTS fuzzers)
+    get_filename_component(target ${file} NAME_WE)
+    add_executable(${target} ${file})
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+    target_link_libraries(${target} PRIVATE ckp_flags ckp_run)
+    set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+    if(CKP_FUZZ)
+      target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+    else()
+      target_sources(${target} PRIVATE ${harness}/fuzz_main.c)
+      string(REGEX REPLACE "^fuzz_" "" name ${target})
+      add_test(NAME ${target} COMMAND ${target} ${PROJECT_SOURCE_DIR}/tests/fuzz/seeds/${name})
+      set_tests_properties(${target} PROPERTIES TIMEOUT 600 LABELS fuzz)
+    endif()
+  endforeach()
+
+  # Examples use what is installed; here they are at least built and run against the tree.
+  if(CKP_EXAMPLES AND TARGET ckpress)
+    file(GLOB examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.c)
+    foreach(file IN LISTS examples)
+      get_filename_component(name ${file} NAME_WE)
+      add_executable(example_${name} ${file})
+      target_link_libraries(example_${name} PRIVATE ckp_flags ckpress m)
+      set_target_properties(example_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/examples)
+      add_test(NAME example_${name} COMMAND ${CMAKE_COMMAND}
+        -DEXAMPLE=$<TARGET_FILE:example_${name}> -DDIR=${CMAKE_BINARY_DIR}/examples/run_${name}
+        -P ${PROJECT_SOURCE_DIR}/cmake/run_example.cmake)
+      set_tests_properties(example_${name} PROPERTIES TIMEOUT 120 LABELS example)
+    endforeach()
+  endif()
+endif()
