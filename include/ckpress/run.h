@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CKPRESS_RUN_H
+#define CKPRESS_RUN_H
+/*
+ * Runs and files: saving a state, reading it back, and proving that it is whole.
+ *
+ * A run is a directory of checkpoints with one identity and lineage (docs/runs.md); one process writes to it at a time, any number
+ * read. A file is one state in one .ckp file.
+ *
+ * Threads: a ckp_run is used by one thread at a time; a ckp_checkpoint may be read by many at once. Fork: a handle belongs to the
+ * process that made it; in a forked child every call returns CKP_EFORK and freeing does nothing to the disk.
+ */
+#include <ckpress/state.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** How a state may be coded (docs/quality.md has what was measured). */
+typedef enum ckp_profile {
+    CKP_PROFILE_LOSSLESS = 0, /**< every bit comes back */
+    CKP_PROFILE_RESUME = 1,   /**< to train on: final loss inside seed noise after 10 restores */
+    CKP_PROFILE_SMALL = 2,    /**< smaller; at most about 10 steps of training lost per restore */
+    CKP_PROFILE_WEIGHTS = 3   /**< weights only, moments dropped */
+} ckp_profile;
+CKP_API const char *ckp_profile_name(ckp_profile p);            /* "lossless" ...; NULL for an unknown value */
+
+/** How to code. Initialise with CKP_CODING_INIT. */
+typedef struct ckp_coding {
+    size_t size;                 /**< sizeof(ckp_coding) */
+    ckp_profile profile;
+    double quality;              /**< scales the weights' steps: 0.5 is twice as fine; 0.01 to 100, default 1 */
+    unsigned threads;            /**< 0: one a processor */
+    unsigned effort;             /**< 0 fast (default), 1 normal, 2 smallest: lossless codecs only */
+    uint64_t memory_budget;      /**< bytes of extra memory, 0: a default by the state's size; ELIMIT when it cannot be kept */
+    ckp_progress_fn progress;    /**< may be NULL */
+    void *progress_user;
+} ckp_coding;
+#define CKP_CODING_INIT {sizeof(ckp_coding), CKP_PROFILE_LOSSLESS, 1.0, 0, 0, 0, NULL, NULL}
+
+/* ---- a training run: writing ------------------------------------------------------------------------------------ */
+
+typedef struct ckp_run ckp_run;
+typedef struct ckp_checkpoint ckp_checkpoint;
+
+/** What save() does while an earlier save is still being written. */
+typedef enum ckp_busy { CKP_BUSY_WAIT = 0, CKP_BUSY_SKIP = 1 } ckp_busy;
+
+typedef struct ckp_run_options {
+    size_t size;                 /**< sizeof(ckp_run_options) */
+    ckp_coding coding;
+    unsigned key_every;          /**< a key at least every so many checkpoints; default 32; 1: keys only */
+    unsigned keep_last;          /**< restorable points to keep, at least 1; 0: all (default) */
+    ckp_busy busy;
+    unsigned lock_seconds;       /**< a silent writer's lock expires after this; default 60 */
+    bool no_sync;                /**< tests only: no fsync */
+} ckp_run_options;
+#define CKP_RUN_OPTIONS_INIT {sizeof(ckp_run_options), CKP_CODING_INIT, 32, 0, CKP_BUSY_WAIT, 60, false}
+
+/**
+ * Opens a run for writing, creating the directory when there is none, and takes its lock.
+ * @return CKP_OK; CKP_EBUSY: another live process writes to it (text names host and pid); CKP_EFORMAT: not a run and not empty;
+ *         CKP_EVERSION, CKP_EACCESS, CKP_EIO, CKP_ENOMEM, CKP_EINVAL.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_error *err);
+
+typedef struct ckp_metric { const char *name; double value; } ckp_metric;
+typedef struct ckp_save_options {
+    size_t size;                 /**< sizeof(ckp_save_options) */
+    bool final;                  /**< weights losslessly, whatever the profile: the run's last save */
+    bool key;                    /**< ask for a key */
+    bool wait;                   /**< return when it is committed */
+    const ckp_metric *metrics;
+    size_t n_metrics;
+} ckp_save_options;
+#define CKP_SAVE_OPTIONS_INIT {sizeof(ckp_save_options), false, false, false, NULL, 0}
+
+/**
+ * Saves a state. Returns when the live tensors may change; coding, writing, fsync and commit go on in the background.
+ * The state may be freed or reused after return.
+ *
+ * @param step  finished steps; any number, also one that exists (the sequence number decides which is newest).
+ * @param[out] taken  may be NULL; false when the save was skipped (CKP_BUSY_SKIP).
+ * @return CKP_OK, or the failure of this or of the *previous* save (which is then forgotten; this state was not saved).
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_run_save(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_options *opt, bool *taken,
+                                             ckp_error *err);
+/** Waits for the save in flight and returns its failure, if any. */
+CKP_MUST_USE CKP_API ckp_status ckp_run_wait(ckp_run *run, ckp_error *err);
+/** True while a save is in flight. */
+CKP_API bool ckp_run_busy(const ckp_run *run);
+/** Waits, gives the lock back, frees. Accepts NULL. The failure of the last save is returned; everything is freed all the same. */
+CKP_API ckp_status ckp_run_close(ckp_run *run, ckp_error *err);
+
+/** Figures of the last save that has ended, and of the call that started the newest. Times in seconds, sizes in bytes. */
+typedef struct ckp_save_stats {
+    size_t size;                 /**< sizeof(ckp_save_stats), set by the caller */
+    uint64_t step, sequence;
+    bool is_key, committed;
+    double stall, encode, write, total;      /**< stall: inside ckp_run_save; encode, write: background; total: call to commit */
+    double cpu;                  /**< CPU seconds of all threads from call to before fsync */
+    uint64_t raw_bytes, stored_bytes;        /**< whole checkpoint, manifest included */
+    uint64_t raw_by_role[7], stored_by_role[7];   /**< by ckp_role; frames with their heads */
+    uint64_t overhead_bytes;     /**< stored bytes that belong to no role: headers, table, tree, index, manifest */
+    uint64_t params_by_role[7];  /**< elements */
+    uint64_t saves, failed, skipped;         /**< since open */
+    uint64_t memory_bytes;       /**< held between saves: reconstructions, codes, staging */
+} ckp_save_stats;
+CKP_API void ckp_run_stats(const ckp_run *run, ckp_save_stats *st);
+
+/* ---- reading ---------------------------------------------------------------------------------------------------- */
+
+#define CKP_STEP_NEWEST INT64_C(-1)
+
+/**
+ * Opens a checkpoint of a run for reading: structure, tables and payload hashes of its whole chain are checked before it returns.
+ * With CKP_STEP_NEWEST, checkpoints that do not pass are passed over; ckp_checkpoint_notes says which and why.
+ * @param verify_payload  false: only structure (fast listing); reads check hashes anyway.
+ * @return CKP_OK; CKP_ENOTFOUND: no such run, step, or no valid checkpoint; CKP_ECORRUPT ... for a given step.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_open_run(ckp_checkpoint **out, const char *dir, int64_t step, bool verify_payload,
+                                                        ckp_error *err);
+/** The same through a run that is open for writing; waits for a save in flight first. */
+CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_open(ckp_checkpoint **out, ckp_run *run, int64_t step, ckp_error *err);
+/**
+ * Opens one .ckp file. A delta needs the files of its chain, nearest base first or in any order.
+ * @return CKP_EBASE: a base is missing or another one than the delta names (before anything is decoded).
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_open_file(ckp_checkpoint **out, const char *path, const char *const *bases, size_t n_bases,
+                                                         ckp_error *err);
+/** Accepts NULL. */
+CKP_API void ckp_checkpoint_close(ckp_checkpoint *ck);
+
+typedef struct ckp_checkpoint_info {
+    size_t size;                 /**< sizeof, set by the caller */
+    uint64_t step, sequence, restore_count;   /**< 0 for plain files */
+    bool is_delta, lossy;
+    unsigned chain;              /**< deltas behind the key, this one included */
+    ckp_profile profile;
+    unsigned format_major, format_minor;
+    uint64_t raw_bytes, stored_bytes, overhead_bytes;
+    uint64_t stored_by_role[7], raw_by_role[7], params_by_role[7];
+    char content_id[33], base_id[33];         /**< hex; base "" for a key */
+    char name[256];              /**< directory in the run, or file */
+} ckp_checkpoint_info;
+CKP_API void ckp_checkpoint_get_info(const ckp_checkpoint *ck, ckp_checkpoint_info *info);
+/** Why newer checkpoints were passed over, a line each; "" when none was. Valid while ck lives. */
+CKP_API const char *ckp_checkpoint_notes(const ckp_checkpoint *ck);
+
+typedef struct ckp_tensor_info {
+    size_t size;                 /**< sizeof, set by the caller */
+    const char *name;            /**< valid while the checkpoint is open, like all pointers here */
+    ckp_role role;
+    ckp_dtype dtype;
+    unsigned ndim;
+    const uint64_t *shape;       /**< whole tensor */
+    uint64_t numel, raw_bytes, stored_bytes;
+    uint32_t owner, alias_of;    /**< UINT32_MAX: none */
+    const char *codec;           /**< of its first chunk, e.g. "planes", "quant-w+mask" */
+    bool lossy;
+    double max_rel_error, rms_rel_error;  /**< of the tensor's RMS, in the output dtype; 0 when lossless */
+    uint64_t n_nan, n_inf;
+    double bits_per_element;
+} ckp_tensor_info;
+CKP_API size_t ckp_checkpoint_count(const ckp_checkpoint *ck);
+CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_tensor(const ckp_checkpoint *ck, size_t index, ckp_tensor_info *info, ckp_error *err);
+/** Index by name; UINT32_MAX when there is none. */
+CKP_API uint32_t ckp_checkpoint_find(const ckp_checkpoint *ck, const char *name);
+/** The encoded tree of plain values (ckp_tree_reader), *len 0 when none was saved. Valid while ck lives. */
+CKP_API const void *ckp_checkpoint_tree(const ckp_checkpoint *ck, size_t *len);
+
+/** Where a tensor goes. */
+typedef struct ckp_target {
+    uint32_t index;              /**< in the checkpoint */
+    ckp_dtype dtype;             /**< must equal the saved one: nothing is cast */
+    unsigned ndim;
+    const uint64_t *shape;       /**< must equal the saved one */
+    const int64_t *strides;      /**< in elements; NULL: contiguous */
+    void *data;                  /**< first logical element */
+} ckp_target;
+/**
+ * Reads tensors into the caller's memory, all or nothing: every hash, dtype and shape of the whole chain is checked, and every chunk
+ * decoded once for proof, before the first byte of a target is written.
+ * @param threads  0: one a processor.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_read(ckp_checkpoint *ck, const ckp_target *t, size_t n, unsigned threads, ckp_error *err);
+/** Elements [first, first + count) in row-major order of one tensor; reads and checks only the chunks that hold them. */
+CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_read_range(ckp_checkpoint *ck, uint32_t index, uint64_t first, uint64_t count, void *dst,
+                                                          ckp_error *err);
+/**
+ * After training went on from `ck` (read into the live tensors): the next save is a delta against it, and its restore count is one more.
+ * Not calling it makes the next save a key.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_run_adopt(ckp_run *run, ckp_checkpoint *ck, ckp_error *err);
+
+/* ---- listing and checking runs ---------------------------------------------------------------------------------- */
+
+typedef struct ckp_list_entry {
+    uint64_t step, sequence;
+    bool is_delta;
+    uint64_t stored_bytes, raw_bytes, params;
+    int64_t saved_unix;          /**< seconds; information only */
+    uint64_t base_step;
+    char dir[256];
+    char base_dir[256];
+    char health[256];            /**< "ok", or what is wrong */
+} ckp_list_entry;
+/** Calls fn for each checkpoint in order of sequence, then for directories that look like one and are none. */
+CKP_MUST_USE CKP_API ckp_status ckp_run_list(const char *dir, int (*fn)(void *user, const ckp_list_entry *e), void *user, ckp_error *err);
+
+/** How deep to check. */
+typedef enum ckp_verify_level {
+    CKP_VERIFY_STRUCTURE = 0, /**< manifests, lengths, tables, indexes */
+    CKP_VERIFY_DATA = 1,      /**< and the hash of every stored chunk */
+    CKP_VERIFY_DECODE = 2     /**< and the hash of every decoded chunk */
+} ckp_verify_level;
+/**
+ * Verifies a .ckp file (with its bases) or a run directory. fn (may be NULL) gets a line a finding.
+ * @return CKP_OK when everything is whole, else the first finding's status.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_verify(const char *path, const char *const *bases, size_t n_bases, ckp_verify_level level, unsigned threads,
+                                           void (*fn)(void *user, const char *what, const ckp_error *e), void *user, ckp_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
