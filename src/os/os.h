@@ -7,6 +7,7 @@
 #define CKPI_OS_H
 #include <stdbool.h>
 #include "base/buf.h"
+#include "base/hash.h"
 
 typedef struct ckpi_fs ckpi_fs;
 typedef struct ckpi_file ckpi_file;
@@ -74,6 +75,8 @@ CKP_MUST_USE ckp_status ckpi_writer_fd(ckpi_writer **out, int fd, ckp_error *err
 CKP_MUST_USE ckp_status ckpi_writer_mem(ckpi_writer **out, ckpi_buf *buf, ckp_error *err); /* buf stays the caller's */
 CKP_MUST_USE ckp_status ckpi_writer_put(ckpi_writer *w, const void *p, size_t n, ckp_error *err);
 uint64_t ckpi_writer_pos(const ckpi_writer *w);
+/* XXH3-128 of everything put so far; after finish or before the first put it costs nothing more. */
+CKP_MUST_USE ckp_status ckpi_writer_hash(ckpi_writer *w, ckpi_id *out, ckp_error *err);
 /* Flush and (file) fsync and close; the file still has its temporary name. */
 CKP_MUST_USE ckp_status ckpi_writer_finish(ckpi_writer *w, ckp_error *err);
 /* finish if needed, then give the file its name and fsync its directory. Only for file writers. */

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A run: a directory (or URL prefix) of checkpoints with one identity and lineage. Layout, write order, lock and the
+ * numbered invariants: docs/runs.md. The store never decodes a tensor.
+ *
+ * Saving:     open(WRITE) -> begin -> shard writer(s) -> commit        (a failed commit has cleaned up after itself)
+ * Restoring:  open(READ or WRITE) -> latest or find -> files under ckpi_store_fs -> free
+ *
+ * Thread safety: every function locks the handle, so refresh() may run on any thread beside the others.
+ * Fork: a handle belongs to the process that opened it; in a forked child every call fails with CKP_EFORK and free only
+ * frees memory (invariant 11).
+ */
+#ifndef CKPI_STORE_H
+#define CKPI_STORE_H
+#include "format/manifest.h"
+#include "os/os.h"
+
+typedef struct ckpi_store ckpi_store;
+typedef struct ckpi_attempt ckpi_attempt;
+
+typedef enum ckpi_store_mode {
+    CKPI_STORE_READ,      /* takes no lock, changes nothing */
+    CKPI_STORE_WRITE      /* takes the lock; creates run.json when there is none; sweeps own dead temporaries */
+} ckpi_store_mode;
+
+typedef struct ckpi_store_options {
+    uint32_t lock_expiry_s;   /* 0: 120. A lock not refreshed for so long may be taken over */
+    uint32_t lock_wait_s;     /* how long open waits for a lock that another writer holds; 0: not at all */
+} ckpi_store_options;
+
+/*
+ * Takes fs, also on failure. opt may be NULL.
+ * CKP_ENOTFOUND: not a run (READ); CKP_EBUSY: another writer holds it (the text names pid, host and age);
+ * CKP_ECORRUPT: run.json is damaged, or missing while checkpoints are there; CKP_EVERSION, CKP_EUNSUPPORTED; I/O.
+ */
+CKP_MUST_USE ckp_status ckpi_store_open(ckpi_store **out, ckpi_fs *fs, ckpi_store_mode mode, const ckpi_store_options *opt, ckp_error *err);
+/* Releases the lock (best effort). Attempts still open must have been committed or aborted. Accepts NULL. */
+void ckpi_store_free(ckpi_store *s);
+
+ckpi_fs *ckpi_store_fs(ckpi_store *s);            /* borrowed; for reading checkpoint files as "DIR/FILE" */
+ckpi_id ckpi_store_run_id(const ckpi_store *s);
+uint64_t ckpi_store_epoch(const ckpi_store *s);   /* 0 for a reader */
+
+/*
+ * Says that this writer lives; call it at least every expiry / 4. CKP_EBUSY: another writer has taken over; from then on
+ * every writing call fails with CKP_EBUSY.
+ */
+CKP_MUST_USE ckp_status ckpi_store_refresh(ckpi_store *s, ckp_error *err);
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+/* Makes a directory "step-SSSSSSSS-AAAAAAAA" that never existed before. CKP_EINVAL: step above INT64_MAX; CKP_EBUSY; I/O. */
+CKP_MUST_USE ckp_status ckpi_store_begin(ckpi_store *s, uint64_t step, ckpi_attempt **out, ckp_error *err);
+const char *ckpi_attempt_dir(const ckpi_attempt *a);      /* valid until commit or abort */
+
+/*
+ * A writer for shard `index` of `count` (ckpi_shard_name) in the attempt's directory. The caller puts, then finishes it
+ * (ckpi_writer_finish: data is durable), takes ckpi_writer_pos and ckpi_writer_hash for ckpi_manifest_add_shard, and frees it.
+ */
+CKP_MUST_USE ckp_status ckpi_store_shard(ckpi_store *s, ckpi_attempt *a, uint32_t index, uint32_t count, ckpi_writer **out, ckp_error *err);
+
+/*
+ * Publishes the checkpoint. Fills the fields of m that are marked (store). Consumes the attempt whatever happens: after a
+ * failure its directory has been removed as far as possible, and the run is as it was.
+ * CKP_EINVAL: m is not a possible manifest, or a shard it lists is not there with that length; CKP_EBASE: the base is not a
+ * whole committed checkpoint with that content id and chain (invariant 10); CKP_EBUSY: the lock is lost (invariant 9); I/O.
+ */
+CKP_MUST_USE ckp_status ckpi_store_commit(ckpi_store *s, ckpi_attempt *a, ckpi_manifest *m, ckp_error *err);
+/* Removes what the attempt wrote. Consumes it; accepts NULL. Never touches a committed checkpoint. */
+void ckpi_store_abort(ckpi_store *s, ckpi_attempt *a);
+
+/* ---- what is there ------------------------------------------------------------------------------------------------ */
+
+typedef enum ckpi_health {
+    CKPI_HEALTH_OK = 0,
+    CKPI_HEALTH_INCOMPLETE,      /* no manifest: a save in flight or cut short */
+    CKPI_HEALTH_DELETING,        /* a deletion was cut short */
+    CKPI_HEALTH_BAD_MANIFEST,    /* hash, field, or it says another directory or run */
+    CKPI_HEALTH_UNSUPPORTED,     /* written by a newer version, or needs an unknown feature */
+    CKPI_HEALTH_MISSING_SHARD,
+    CKPI_HEALTH_WRONG_LENGTH,
+    CKPI_HEALTH_BAD_BASE         /* whole itself, but a checkpoint that it needs is not */
+} ckpi_health;
+const char *ckpi_health_name(ckpi_health h);     /* "ok", "incomplete", ... static */
+
+typedef enum ckpi_keep { CKPI_KEEP_NO = 0, CKPI_KEEP_BASE, CKPI_KEEP_POINT } ckpi_keep;
+
+typedef struct ckpi_entry {
+    char dir[CKPI_DIR_NAME_MAX];
+    uint64_t step;
+    uint32_t attempt;
+    ckpi_health health;
+    ckpi_manifest *m;            /* NULL for INCOMPLETE to UNSUPPORTED */
+    uint64_t bytes;              /* of its shards by the manifest; 0 without one */
+    size_t base;                 /* index of its base in the same list, or SIZE_MAX */
+    char *reason;                /* a sentence when health is not OK, else NULL */
+    ckpi_keep keep;              /* filled by ckpi_retention_mark */
+} ckpi_entry;
+
+typedef struct ckpi_entries {
+    ckpi_entry *v;
+    size_t n;
+} ckpi_entries;
+
+/*
+ * Every directory with a checkpoint's name: those with a manifest by sequence, ascending, after those without. Other names
+ * are ignored. Checks structure (level 1) and whole chains; reads no shard. *out is freed by ckpi_entries_free.
+ */
+CKP_MUST_USE ckp_status ckpi_store_list(ckpi_store *s, ckpi_entries *out, ckp_error *err);
+void ckpi_entries_free(ckpi_entries *e);
+
+/* A checkpoint and all that it needs, from its key (first) to itself (last). */
+typedef struct ckpi_chain {
+    ckpi_manifest **m;
+    char (*dir)[CKPI_DIR_NAME_MAX];
+    size_t n;
+} ckpi_chain;
+#define CKPI_CHAIN_INIT {0}
+void ckpi_chain_free(ckpi_chain *c);
+
+/*
+ * The restorable checkpoint with the highest sequence below `below` (UINT64_MAX: the newest). Directories that were passed
+ * over are appended to *why (may be NULL), a line each with the reason. CKP_ENOTFOUND when none is left.
+ */
+CKP_MUST_USE ckp_status ckpi_store_latest(ckpi_store *s, uint64_t below, ckpi_chain *out, ckpi_buf *why, ckp_error *err);
+/* The newest restorable checkpoint of that step. CKP_ENOTFOUND: there is none, or its reason when there is a broken one. */
+CKP_MUST_USE ckp_status ckpi_store_at_step(ckpi_store *s, uint64_t step, ckpi_chain *out, ckp_error *err);
+/* That directory. CKP_ENOTFOUND, CKP_ECORRUPT with the reason when it is not restorable. */
+CKP_MUST_USE ckp_status ckpi_store_chain(ckpi_store *s, const char *dir, ckpi_chain *out, ckp_error *err);
+
+/* Level 1: manifest, shards' presence and lengths, chain. Level 2: also the hash of every byte of its own shards. */
+CKP_MUST_USE ckp_status ckpi_store_check(ckpi_store *s, const char *dir, int level, ckp_progress_fn progress, void *user, ckp_error *err);
+
+/* ---- retention ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Decides, touches nothing: the keep_last newest restorable points and every directory in keep[] become KEEP_POINT, what
+ * they need KEEP_BASE, other whole checkpoints KEEP_NO. Broken and foreign entries keep KEEP_POINT: they are not ours to
+ * delete. keep_last 0 keeps everything. CKP_ENOTFOUND: a name in keep[] is not a restorable checkpoint.
+ */
+CKP_MUST_USE ckp_status ckpi_retention_mark(ckpi_entries *e, uint32_t keep_last, const char *const *keep, size_t n_keep, ckp_error *err);
+
+typedef struct ckpi_retained {
+    size_t points, bases, deleted;
+    uint64_t freed_bytes;
+} ckpi_retained;
+
+/*
+ * Marks and deletes: of each checkpoint the manifest first, then shards, then the directory; deltas before their bases.
+ * Deletes nothing and fails with CKP_ECORRUPT when a committed checkpoint references something that is missing (repair
+ * decides then). At least one committed checkpoint stays, always. A failure part way leaves the run consistent.
+ */
+CKP_MUST_USE ckp_status ckpi_store_retain(ckpi_store *s, uint32_t keep_last, const char *const *keep, size_t n_keep, ckpi_retained *done, ckp_error *err);
+#endif
