@@ -9,6 +9,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/*
+ * Put once, after the includes, into files that do float arithmetic. gcc has no such pragma; there -std=c11 (which implies
+ * -ffp-contract=off) and our flags do it.
+ */
+#if defined(__clang__)
+#define CKPI_NO_CONTRACT _Pragma("STDC FP_CONTRACT OFF")
+#else
+#define CKPI_NO_CONTRACT
+#endif
+
 float ckpi_bf16_to_f32(uint16_t b);
 uint16_t ckpi_f32_to_bf16(float f);
 float ckpi_f16_to_f32(uint16_t h);
