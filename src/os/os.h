@@ -47,7 +47,10 @@ typedef struct ckpi_fs_ops {
 struct ckpi_fs { const ckpi_fs_ops *ops; };     /* implementations embed this first */
 struct ckpi_file { ckpi_fs *fs; };
 
-/* A POSIX file system rooted at dir; create: makes the directory (and its parents) when missing. */
+/*
+ * A POSIX file system rooted at dir; create: makes the directory (and its parents) when missing. In a forked child whatever
+ * would change the disk fails with CKP_EFORK.
+ */
 CKP_MUST_USE ckp_status ckpi_fs_posix(ckpi_fs **out, const char *dir, bool create, ckp_error *err);
 void ckpi_fs_free(ckpi_fs *fs);                 /* accepts NULL */
 
@@ -75,18 +78,22 @@ CKP_MUST_USE ckp_status ckpi_writer_fd(ckpi_writer **out, int fd, ckp_error *err
 CKP_MUST_USE ckp_status ckpi_writer_mem(ckpi_writer **out, ckpi_buf *buf, ckp_error *err); /* buf stays the caller's */
 CKP_MUST_USE ckp_status ckpi_writer_put(ckpi_writer *w, const void *p, size_t n, ckp_error *err);
 uint64_t ckpi_writer_pos(const ckpi_writer *w);
-/* XXH3-128 of everything put so far; after finish or before the first put it costs nothing more. */
-CKP_MUST_USE ckp_status ckpi_writer_hash(ckpi_writer *w, ckpi_id *out, ckp_error *err);
+/* XXH3-128 of every byte put. CKP_ESTATE before finish. */
+CKP_MUST_USE ckp_status ckpi_writer_hash(const ckpi_writer *w, ckpi_id *out, ckp_error *err);
 /* Flush and (file) fsync and close; the file still has its temporary name. */
 CKP_MUST_USE ckp_status ckpi_writer_finish(ckpi_writer *w, ckp_error *err);
 /* finish if needed, then give the file its name and fsync its directory. Only for file writers. */
 CKP_MUST_USE ckp_status ckpi_writer_publish(ckpi_writer *w, const char *name, bool replace, ckp_error *err);
-/* Frees; an unpublished file of an unfinished or failed writer is removed. Accepts NULL. */
+/* Frees; the file of an unfinished or failed writer is removed, not by a forked child. Accepts NULL. */
 void ckpi_writer_free(ckpi_writer *w);
 
 /* ---- readers --------------------------------------------------------------------------------------------------- */
 
-/* Random access (file, memory) or sequential (pipe). Sequential ones serve reads at increasing offsets only. */
+/*
+ * Random access (file, memory) or sequential (pipe). Sequential ones go forward, dropping what is skipped; only the last
+ * CKPI_READER_BACK bytes can be read once more (so that a format may be recognised by its first bytes).
+ */
+#define CKPI_READER_BACK 65536u
 typedef struct ckpi_reader ckpi_reader;
 CKP_MUST_USE ckp_status ckpi_reader_file(ckpi_reader **out, ckpi_fs *fs, const char *name, ckp_error *err);
 CKP_MUST_USE ckp_status ckpi_reader_path(ckpi_reader **out, const char *path, ckp_error *err);   /* any local path; follows links */
