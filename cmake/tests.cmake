@@ -15,6 +15,7 @@ endforeach()
 add_library(ckp_harness OBJECT ${harness_base})
 target_include_directories(ckp_harness PUBLIC ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(ckp_harness PRIVATE ckp_flags)
+target_include_directories(ckp_harness PRIVATE ${PROJECT_SOURCE_DIR}/include)
 target_link_options(ckp_harness INTERFACE ${wraps})
 
 # Other harness files (faulty file system and so on) see src/ and serve the rooms from os upwards.
