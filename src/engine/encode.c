@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One group's stage to its chunks. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/bytes.h"
+#include "base/dtype.h"
+#include "base/fail.h"
+#include "base/limits.h"
+#include "engine/encode.h"
+#include "engine/values.h"
+
+void
+ckpi_encoded_free(ckpi_encoded *e)
+{
+    ckpi_buf_free(&e->body);
+    free(e->piece);
+    *e = (ckpi_encoded){0};
+}
+
+/* Pieces of the group under other tensors: its moments. */
+static ckp_status
+set_pieces(ckpi_encoded *e, const ckpi_group *g, const uint32_t *tensor, ckp_error *err)
+{
+    e->piece = ckpi_malloc(g->n_pieces, sizeof *e->piece);
+    if (e->piece == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for the pieces of a chunk");
+    for (size_t k = 0; k < g->n_pieces; k++) {
+        e->piece[k] = g->piece[k];
+        if (tensor != NULL)
+            e->piece[k].tensor = tensor[k];
+    }
+    e->c.piece = e->piece;
+    e->c.n_pieces = g->n_pieces;
+    e->c.n = g->n;
+    return CKP_OK;
+}
+
+/* Where params end, and where escapes end, in the body: pointers are set at the very end, since the body moves as it grows. */
+typedef struct seams { size_t params, escapes; } seams;
+
+static void
+set_pointers(ckpi_encoded *e, seams at)
+{
+    e->c.params = e->body.data;
+    e->c.params_len = at.params;
+    e->c.escapes = e->body.data + at.params;
+    e->c.escapes_len = at.escapes - at.params;
+    e->c.payload = e->body.data + at.escapes;
+    e->c.payload_len = e->body.len - at.escapes;
+}
+
+/* ---- lossless --------------------------------------------------------------------------------------------------- */
+
+/* A chunk's bytes as the codecs see them: complex numbers as their parts, packed ones as bytes. */
+ckpi_block
+ckpi_block_of(ckp_dtype dt, const void *data, const void *base, uint64_t bytes, size_t cols)
+{
+    const ckpi_dtype_info *d = ckpi_dtype_get(dt);
+    const unsigned width = d->part_bytes != 0 ? d->part_bytes : 1;
+    ckp_dtype part = dt;
+
+    if (d->kind == CKPI_KIND_COMPLEX)
+        part = dt == CKP_C32 ? CKP_F16 : dt == CKP_C64 ? CKP_F32 : dt == CKP_C128 ? CKP_F64 : CKP_F128;
+    return (ckpi_block){.data = data, .base = base, .n = (size_t)(bytes / width), .width = width, .dtype = part, .cols = cols};
+}
+
+static ckp_status
+encode_bytes(ckpi_encoded *e, const ckpi_block *b, ckpi_effort effort, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
+{
+    const size_t cap = ckpi_codec_pick_bound(b);
+    size_t len = 0;
+    uint8_t id = 0;
+    bool used_base = false;
+
+    if (!ckpi_buf_reserve(&e->body, cap))
+        return ckpi_buf_status(&e->body, err, "a chunk");
+    const ckp_status st = ckpi_codec_pick(b, effort, e->body.data + e->body.len, cap, &len, &id, &used_base, ws, cpu, err);
+    if (st != CKP_OK)
+        return st;
+    e->body.len += len;
+    e->c.codec = id;
+    e->c.flags = used_base ? CKPI_CHUNK_USES_BASE : 0;
+    return CKP_OK;
+}
+
+/* Length of a row where the chunk is part of one matrix. */
+static size_t
+context_cols(const ckpi_table *t, const ckpi_group *g)
+{
+    return g->n_pieces == 1 ? ckpi_matrix_cols(&t->rec[g->piece[0].tensor]) : 0;
+}
+
+static ckp_status
+encode_lossless(ckpi_pred *pred, size_t g, ckpi_stage *s, ckpi_effort effort, bool keep_raw, uint32_t cpu, ckpi_encoded *e, ckpi_scratch *ws,
+                ckp_error *err)
+{
+    const ckpi_group *grp = &pred->layout->g[g];
+    const uint8_t *base = s->key ? NULL : pred->raw[g];
+    const ckpi_block b = ckpi_block_of(grp->dtype, s->raw, base, grp->bytes, context_cols(pred->table, grp));
+
+    ckp_status st = set_pieces(e, grp, NULL, err);
+    if (st == CKP_OK)
+        st = encode_bytes(e, &b, effort, ws, cpu, err);
+    if (st != CKP_OK)
+        return st;
+    e->c.role = (uint8_t)grp->role;
+    e->c.dtype = (uint8_t)grp->dtype;
+    e->c.decoded_hash = ckpi_hash64(s->raw, (size_t)grp->bytes);
+    set_pointers(e, (seams){0, 0});
+    if (keep_raw) {              /* the old base becomes the next stage's memory */
+        uint8_t *old = pred->raw[g];
+        pred->raw[g] = s->raw;
+        s->raw = old;
+    }
+    return CKP_OK;
+}
+
+/* ---- lossy ------------------------------------------------------------------------------------------------------ */
+
+typedef struct lossy {
+    ckpi_pred *pred;
+    const ckpi_group *grp;
+    ckpi_recon *rec;
+    ckpi_stage *s;
+    ckpi_effort effort;
+    uint32_t cpu;
+    ckpi_scratch *ws;
+} lossy;
+
+/* Codes behind what the body holds, and the hash of what they decode to. */
+static ckp_status
+put_codes(const lossy *x, ckpi_encoded *e, seams at, const int8_t *codes, ckp_error *err)
+{
+    const ckpi_block b = {.data = codes, .n = (size_t)x->grp->n, .width = 1, .dtype = CKP_I8};
+    const size_t cap = ckpi_codec_pick_bound(&b);
+    size_t len = 0;
+
+    if (!ckpi_buf_reserve(&e->body, cap))
+        return ckpi_buf_status(&e->body, err, "a chunk");
+    const ckp_status st = ckpi_codec_codes(codes, (size_t)x->grp->n, e->body.data + e->body.len, cap, &len, &e->c.codec, x->ws, x->cpu, err);
+    if (st != CKP_OK)
+        return st;
+    e->body.len += len;
+    set_pointers(e, at);
+    return CKP_OK;
+}
+
+static ckp_status
+hash_values(const lossy *x, ckpi_encoded *e, const ckpi_values *c, ckp_status (*make)(const ckpi_values *, void *, ckpi_scratch *, ckp_error *),
+            ckp_error *err)
+{
+    const size_t bytes = c->n * (c->dtype == CKP_F32 ? 4 : 2), mark = ckpi_scratch_mark(x->ws);
+    void *tmp = ckpi_scratch_get(x->ws, bytes);
+
+    if (tmp == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to check %zu elements", c->n);
+    const ckp_status st = make(c, tmp, x->ws, err);
+    if (st == CKP_OK)
+        e->c.decoded_hash = ckpi_hash64(tmp, bytes);
+    ckpi_scratch_release(x->ws, mark);
+    return st;
+}
+
+static ckpi_values
+values_of(const lossy *x, ckp_dtype dt, const ckpi_escapes *esc)
+{
+    return (ckpi_values){.piece = x->grp->piece, .n_pieces = x->grp->n_pieces, .n = (size_t)x->grp->n, .dtype = dt, .rec = x->rec,
+                         .has_v = x->grp->has_v, .mcode = x->s->mcode, .mg = x->s->mg, .esc = esc, .cpu = x->cpu};
+}
+
+static size_t
+width_of(ckp_dtype dt)
+{
+    return dt == CKP_F32 ? 4 : 2;
+}
+
+static void
+head(ckpi_encoded *e, ckp_role role, ckpi_quant_id quant, ckp_dtype dt, bool uses_base)
+{
+    e->c.role = (uint8_t)role;
+    e->c.quant = (uint8_t)quant;
+    e->c.dtype = (uint8_t)dt;
+    e->c.flags = uses_base ? CKPI_CHUNK_USES_BASE : 0;
+}
+
+static ckp_status
+encode_v(const lossy *x, ckpi_encoded *e, ckp_error *err)
+{
+    const ckpi_values c = values_of(x, x->grp->v_dtype, &x->s->vesc);
+
+    ckp_status st = set_pieces(e, x->grp, x->grp->v, err);
+    if (st != CKP_OK)
+        return st;
+    head(e, CKP_ROLE_V, CKPI_QUANT_V, c.dtype, !x->s->key);
+    ckpi_buf_u8(&e->body, x->s->key ? CKPI_PAR_FACTORS : 0);
+    if (x->s->key)
+        ckpi_params_put_factors(&e->body, &x->rec->fac, x->ws, x->cpu);
+    const size_t params = e->body.len;
+    ckpi_params_put_escapes(&e->body, x->s->vesc.at, x->s->vesc.n, width_of(c.dtype));
+    st = put_codes(x, e, (seams){params, e->body.len}, x->s->vdiff, err);
+    return st == CKP_OK ? hash_values(x, e, &c, ckpi_values_v, err) : st;
+}
+
+static ckp_status
+encode_m(const lossy *x, ckpi_encoded *e, ckp_error *err)
+{
+    const ckpi_values c = values_of(x, x->grp->m_dtype, &x->s->mesc);
+    const bool own_factors = !x->grp->has_v;
+    const ckp_role role = x->pred->table->rec[x->grp->m[0]].role;
+
+    ckp_status st = set_pieces(e, x->grp, x->grp->m, err);
+    if (st != CKP_OK)
+        return st;
+    head(e, role, CKPI_QUANT_M, c.dtype, own_factors && !x->s->key);
+    ckpi_buf_u8(&e->body, !own_factors ? CKPI_PAR_SCALE_V : x->s->key ? CKPI_PAR_FACTORS : CKPI_PAR_SCALE_BASE);
+    for (size_t k = 0; k < x->grp->n_pieces; k++)
+        ckpi_buf_f32(&e->body, x->s->mg[k]);
+    if (own_factors && x->s->key)
+        ckpi_params_put_factors(&e->body, &x->rec->fac, x->ws, x->cpu);
+    const size_t params = e->body.len;
+    ckpi_params_put_escapes(&e->body, x->s->mesc.at, x->s->mesc.n, width_of(c.dtype));
+    st = put_codes(x, e, (seams){params, e->body.len}, x->s->mcode, err);
+    return st == CKP_OK ? hash_values(x, e, &c, ckpi_values_m, err) : st;
+}
+
+static ckp_status
+encode_w(const lossy *x, ckpi_encoded *e, ckp_error *err)
+{
+    const ckpi_values c = values_of(x, x->grp->dtype, &x->s->wesc);
+
+    ckp_status st = set_pieces(e, x->grp, NULL, err);
+    if (st != CKP_OK)
+        return st;
+    head(e, x->grp->role, CKPI_QUANT_W, c.dtype, !x->s->key);
+    ckpi_buf_u8(&e->body, x->grp->has_v || x->grp->has_m ? CKPI_PAR_SCALE_V : 0);
+    ckpi_buf_f32(&e->body, x->s->wstep[0].qmul);
+    for (size_t k = 0; k < x->grp->n_pieces; k++) {
+        ckpi_buf_f32(&e->body, x->s->wstep[k].qlo);
+        ckpi_buf_f32(&e->body, x->s->wstep[k].qhi);
+    }
+    const size_t params = e->body.len;
+    ckpi_params_put_escapes(&e->body, x->s->wesc.at, x->s->wesc.n, width_of(c.dtype));
+    st = put_codes(x, e, (seams){params, e->body.len}, x->s->wcode, err);
+    return st == CKP_OK ? hash_values(x, e, &c, ckpi_values_w, err) : st;
+}
+
+/* The final save's weights: losslessly, predicted from the reconstruction. */
+static ckp_status
+encode_exact_w(const lossy *x, ckpi_encoded *e, ckp_error *err)
+{
+    const size_t n = (size_t)x->grp->n, mark = ckpi_scratch_mark(x->ws);
+    void *base = NULL;
+
+    ckp_status st = set_pieces(e, x->grp, NULL, err);
+    if (st == CKP_OK && !x->s->key) {
+        base = ckpi_scratch_get(x->ws, (size_t)x->grp->bytes);
+        if (base == NULL)
+            return ckpi_fail(err, CKP_ENOMEM, "no memory for the base of %zu weights", n);
+        ckpi_floats_to(x->grp->dtype, base, x->rec->wrec, n);
+    }
+    const ckpi_block b = ckpi_block_of(x->grp->dtype, x->s->raw, base, x->grp->bytes, context_cols(x->pred->table, x->grp));
+    if (st == CKP_OK)
+        st = encode_bytes(e, &b, x->effort, x->ws, x->cpu, err);
+    ckpi_scratch_release(x->ws, mark);
+    if (st != CKP_OK)
+        return st;
+    e->c.role = (uint8_t)x->grp->role;
+    e->c.dtype = (uint8_t)x->grp->dtype;
+    e->c.decoded_hash = ckpi_hash64(x->s->raw, (size_t)x->grp->bytes);
+    set_pointers(e, (seams){0, 0});
+    ckpi_floats_from(x->grp->dtype, x->rec->wrec, x->s->raw, n);
+    return CKP_OK;
+}
+
+ckp_status
+ckpi_encode_group(ckpi_pred *pred, size_t g, ckpi_stage *s, ckpi_effort effort, bool keep_raw, uint32_t cpu,
+                  ckpi_encoded out[CKPI_CHUNKS_PER_GROUP], size_t *n, ckpi_scratch *ws, ckp_error *err)
+{
+    const ckpi_group *grp = &pred->layout->g[g];
+    const lossy x = {pred, grp, &pred->rec[g], s, effort, cpu, ws};
+    ckp_status st = CKP_OK;
+
+    *n = 0;
+    for (size_t k = 0; k < CKPI_CHUNKS_PER_GROUP; k++)
+        out[k] = (ckpi_encoded){0};
+    if (!grp->lossy) {
+        *n = 1;
+        return encode_lossless(pred, g, s, effort, keep_raw, cpu, &out[0], ws, err);
+    }
+    if (grp->has_v)
+        st = encode_v(&x, &out[(*n)++], err);
+    if (st == CKP_OK && grp->has_m)
+        st = encode_m(&x, &out[(*n)++], err);
+    if (st != CKP_OK)
+        return st;
+    return s->exact_w ? encode_exact_w(&x, &out[(*n)++], err) : encode_w(&x, &out[(*n)++], err);
+}

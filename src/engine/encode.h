@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stages to chunks to a file. */
+#ifndef CKPI_ENGINE_ENCODE_H
+#define CKPI_ENGINE_ENCODE_H
+#include "engine/stage.h"
+
+/* A chunk with the memory that it points into. */
+typedef struct ckpi_encoded {
+    ckpi_chunk c;
+    ckpi_buf body;               /* params, escapes, payload, one after another */
+    ckpi_piece *piece;           /* owned; c.piece */
+} ckpi_encoded;
+void ckpi_encoded_free(ckpi_encoded *e);
+
+#define CKPI_CHUNKS_PER_GROUP 3
+
+/* A chunk's bytes as the codecs see them: complex numbers as their parts, packed ones as bytes. */
+ckpi_block ckpi_block_of(ckp_dtype dt, const void *data, const void *base, uint64_t bytes, size_t cols);
+
+/* The chunks of one group, in the order v, m, w (or one, lossless). *n says how many. Moves the group's new base into the predictor. */
+CKP_MUST_USE ckp_status ckpi_encode_group(ckpi_pred *pred, size_t g, ckpi_stage *s, ckpi_effort effort, bool keep_raw, uint32_t cpu,
+                                          ckpi_encoded out[CKPI_CHUNKS_PER_GROUP], size_t *n, ckpi_scratch *ws, ckp_error *err);
+
+/* Everything between a pass and a finished file. */
+typedef struct ckpi_encode_job {
+    ckpi_pred *pred;
+    ckpi_stage *stages;          /* by group; NULL: pass makes each as it is needed */
+    const ckpi_pass *pass;       /* with stages NULL */
+    bool serial_pass;            /* the pass reads pull sources: on the calling thread only, in order */
+    ckpi_effort effort;
+    bool keep_raw;               /* lossless bytes stay as the next save's base */
+    ckp_progress_fn progress;    /* from the calling thread */
+    void *progress_user;
+    uint64_t total_bytes;        /* for progress */
+} ckpi_encode_job;
+
+/* Encodes all groups in parallel windows and writes frames in order; then index and trailer. */
+CKP_MUST_USE ckp_status ckpi_encode_file(ckpi_ctx *ctx, const ckpi_encode_job *job, ckpi_fmt_writer *fw, ckpi_fmt_sum *sum, ckp_error *err);
+#endif

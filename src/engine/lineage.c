@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+#include "base/fail.h"
+#include "engine/lineage.h"
+
+static int
+by_place(const void *a, const void *b)
+{
+    const ckpi_chunk_key *x = a, *y = b;
+    if (x->tensor != y->tensor)
+        return x->tensor < y->tensor ? -1 : 1;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static ckp_status
+index_level(ckpi_level *l, ckp_error *err)
+{
+    size_t total = 0, k = 0;
+
+    for (size_t i = 0; i < l->f->n_chunks; i++)
+        total += l->f->chunk[i].n_pieces;
+    l->key = ckpi_malloc(total, sizeof *l->key);
+    if (l->key == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to index %zu pieces", total);
+    for (size_t i = 0; i < l->f->n_chunks; i++)
+        for (size_t j = 0; j < l->f->chunk[i].n_pieces; j++) {
+            const ckpi_piece *p = &l->f->chunk[i].piece[j];
+            l->key[k++] = (ckpi_chunk_key){p->tensor, p->first, (uint32_t)i, (uint32_t)j};
+        }
+    l->n_keys = total;
+    qsort(l->key, total, sizeof *l->key, by_place);
+    return CKP_OK;
+}
+
+const ckpi_chunk_key *
+ckpi_lineage_find(const ckpi_lineage *c, size_t level, uint32_t tensor, uint64_t elem)
+{
+    const ckpi_level *l = &c->level[level];
+    size_t lo = 0, hi = l->n_keys;
+
+    while (lo < hi) {            /* the last key that is not beyond (tensor, elem) */
+        const size_t mid = lo + (hi - lo) / 2;
+        const ckpi_chunk_key *k = &l->key[mid];
+        if (k->tensor < tensor || (k->tensor == tensor && k->first <= elem))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    if (lo == 0 || l->key[lo - 1].tensor != tensor)
+        return NULL;
+    const ckpi_chunk_key *k = &l->key[lo - 1];
+    return elem - k->first < l->f->chunk[k->chunk].piece[k->piece].count ? k : NULL;
+}
+
+const ckpi_chunk *
+ckpi_lineage_like(const ckpi_lineage *c, size_t level, const ckpi_chunk *like, size_t *index)
+{
+    if (level >= c->n)
+        return NULL;
+    const ckpi_chunk_key *k = ckpi_lineage_find(c, level, like->piece[0].tensor, like->piece[0].first);
+    if (k == NULL || k->piece != 0)
+        return NULL;
+    const ckpi_chunk *got = &c->level[level].f->chunk[k->chunk];
+    if (got->n_pieces != like->n_pieces || got->dtype != like->dtype || got->role != like->role)
+        return NULL;
+    for (size_t i = 0; i < got->n_pieces; i++)
+        if (got->piece[i].tensor != like->piece[i].tensor || got->piece[i].first != like->piece[i].first ||
+            got->piece[i].count != like->piece[i].count)
+            return NULL;
+    if (index != NULL)
+        *index = k->chunk;
+    return got;
+}
+
+/* ---- order and resolve ------------------------------------------------------------------------------------------- */
+
+static size_t
+find_content(ckpi_fmt_file **files, size_t from, size_t n, ckpi_id id)
+{
+    for (size_t i = from; i < n; i++)
+        if (files[i] != NULL && ckpi_id_eq(files[i]->content, id))
+            return i;
+    return SIZE_MAX;
+}
+
+/* files[i + 1] becomes the base of files[i]; *depth is the length of the chain. */
+static ckp_status
+order(ckpi_fmt_file **files, size_t n, size_t *depth, ckp_error *err)
+{
+    size_t i = 0;
+
+    while (files[i]->info.is_delta) {
+        const size_t at = find_content(files, i + 1, n, files[i]->info.base_content);
+        if (at == SIZE_MAX) {
+            char want[33], have[33] = "none";
+            ckpi_id_hex(files[i]->info.base_content, want);
+            if (i + 1 < n)
+                ckpi_id_hex(files[i + 1]->content, have);
+            ckp_status st = ckpi_fail(err, CKP_EBASE, "this delta needs the base with content id %s; given: %s%s", want, have,
+                                      i + 2 < n ? " and others" : "");
+            ckpi_fail_file(err, ckpi_reader_name(files[i]->r));
+            return st;
+        }
+        ckpi_fmt_file *f = files[at];
+        files[at] = files[i + 1];
+        files[i + 1] = f;
+        if (f->info.chain + 1 != files[i]->info.chain) {
+            ckp_status st = ckpi_fail(err, CKP_ECORRUPT, "chain length %u does not follow its base's %u", (unsigned)files[i]->info.chain,
+                                      (unsigned)f->info.chain);
+            ckpi_fail_file(err, ckpi_reader_name(files[i]->r));
+            return st;
+        }
+        i++;
+    }
+    *depth = i + 1;
+    return CKP_OK;
+}
+
+static ckp_status
+resolve(ckpi_fmt_file **files, size_t n, ckp_error *err)
+{
+    for (size_t i = n; i-- > 0;) {
+        if (files[i]->table != NULL)
+            continue;
+        const size_t at = find_content(files, i + 1, n, files[i]->info.table_content);
+        if (at == SIZE_MAX || files[at]->table == NULL) {
+            ckp_status st = ckpi_fail(err, CKP_EBASE, "the file that stores this delta's table is not in its chain");
+            ckpi_fail_file(err, ckpi_reader_name(files[i]->r));
+            return st;
+        }
+        const ckp_status st = ckpi_fmt_resolve(files[i], files[at], err);
+        if (st != CKP_OK)
+            return st;
+    }
+    return CKP_OK;
+}
+
+static ckp_status
+check_bases(const ckpi_lineage *c, ckp_error *err)
+{
+    for (size_t l = 0; l < c->n; l++)
+        for (size_t i = 0; i < c->level[l].f->n_chunks; i++) {
+            const ckpi_chunk *k = &c->level[l].f->chunk[i];
+            if (!(k->flags & CKPI_CHUNK_USES_BASE) || ckpi_lineage_like(c, l + 1, k, NULL) != NULL)
+                continue;
+            ckp_status st = ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "a chunk predicts from a base that has no like chunk");
+            ckpi_fail_tensor(err, c->level[l].f->table->rec[k->piece[0].tensor].name);
+            ckpi_fail_file(err, ckpi_reader_name(c->level[l].f->r));
+            return st;
+        }
+    return CKP_OK;
+}
+
+ckp_status
+ckpi_lineage_new(ckpi_lineage **out, ckpi_fmt_file **files, size_t n, ckp_error *err)
+{
+    ckpi_lineage *c = ckpi_calloc(1, sizeof *c);
+    size_t depth = 0;
+    ckp_status st = CKP_OK;
+
+    *out = NULL;
+    if (c != NULL)
+        c->level = ckpi_calloc(n, sizeof *c->level);
+    if (c == NULL || c->level == NULL) {
+        st = ckpi_fail(err, CKP_ENOMEM, "no memory for a chain of %zu files", n);
+        goto done;
+    }
+    st = order(files, n, &depth, err);
+    if (st == CKP_OK)
+        st = resolve(files, depth, err);
+    for (size_t i = 0; st == CKP_OK && i < depth; i++)
+        /* pieces of a base chunk name tensors of the base's table: they mean the same only if the tables are equal */
+        if (i + 1 < depth && !ckpi_id_eq(files[i]->table_id, files[i + 1]->table_id))
+            st = ckpi_fail(err, CKP_EBASE, "table differs from its base's");
+    if (st != CKP_OK)
+        goto done;
+    for (size_t i = 0; i < depth; i++) {
+        c->level[i].f = files[i];
+        files[i] = NULL;
+        c->n = i + 1;
+        st = index_level(&c->level[i], err);
+        if (st != CKP_OK)
+            goto done;
+    }
+    c->table = c->level[0].f->table;
+    st = check_bases(c, err);
+    if (st != CKP_OK)
+        goto done;
+    *out = c;
+    c = NULL;
+done:
+    for (size_t i = 0; i < n; i++)
+        ckpi_fmt_close(files[i]);
+    ckpi_lineage_free(c);
+    return st;
+}
+
+void
+ckpi_lineage_free(ckpi_lineage *c)
+{
+    if (c == NULL)
+        return;
+    for (size_t i = 0; c->level != NULL && i < c->n; i++) {
+        ckpi_fmt_close(c->level[i].f);
+        free(c->level[i].key);
+    }
+    free(c->level);
+    free(c);
+}
+
+/* ---- data check --------------------------------------------------------------------------------------------------- */
+
+typedef struct data_check { const ckpi_lineage *c; size_t *start; } data_check;
+
+static ckp_status
+check_chunk(void *user, size_t index, ckpi_scratch *ws, ckp_error *err)
+{
+    const data_check *d = user;
+    ckpi_buf buf = CKPI_BUF_INIT;
+    ckpi_chunk k;
+    size_t level = 0;
+
+    (void)ws;
+    while (index >= d->start[level + 1])
+        level++;
+    const ckp_status st = ckpi_fmt_read_chunk(d->c->level[level].f, index - d->start[level], &buf, &k, err);
+    ckpi_buf_free(&buf);
+    return st;
+}
+
+ckp_status
+ckpi_lineage_check_data(const ckpi_lineage *c, ckpi_ctx *ctx, ckp_error *err)
+{
+    data_check d = {c, ckpi_calloc(c->n + 1, sizeof *d.start)};
+
+    if (d.start == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to check %zu files", c->n);
+    for (size_t l = 0; l < c->n; l++)
+        d.start[l + 1] = d.start[l] + c->level[l].f->n_chunks;
+    const ckp_status st = ckpi_ctx_run(ctx, d.start[c->n], check_chunk, &d, err);
+    free(d.start);
+    return st;
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Model-wide numbers (DESIGN section 3, items 2 and 5). Sums over elements are integers, so that no order of threads shows; what is
+ * made of them is double arithmetic in a fixed order. The decoder never computes any of these: files record the results.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/bytes.h"
+#include "base/fail.h"
+#include "base/fixed.h"
+#include "base/float.h"
+#include "engine/numbers.h"
+
+/* A tensor's RMS counts as at least this share of the model's: biases start at zero, and a step of zero codes nothing. */
+#define RMS_FLOOR (1.0 / 64.0)
+/* Of the second moments, every 61st (a prime: rows differ in phase) tells the mean logarithm before the first save. */
+#define LOG_SAMPLE 61
+
+static double
+power(double b, uint64_t t)
+{
+    double r = 1.0;
+    for (; t != 0; t >>= 1, b *= b)
+        if (t & 1)
+            r *= b;
+    return r;
+}
+
+float
+ckpi_bias_correction(const ckpi_adam *a, bool has_v)
+{
+    if (a == NULL || !has_v || a->step == 0)
+        return 1.0F;
+    const double c1 = 1.0 - power(a->beta1, a->step), c2 = 1.0 - power(a->beta2, a->step);
+    const double k = c1 > 0.0 && c2 > 0.0 ? sqrt(c2) / c1 : 1.0;
+    return (float)k;
+}
+
+double
+ckpi_step_at(const ckpi_grid *g, const int8_t *vcode, size_t j, const ckpi_wstep *s)
+{
+    const int c = g->has_v && vcode != NULL ? vcode[j] : 0;
+    const int32_t row = g->row != NULL ? g->row[j / g->cols] : 0;
+    const int32_t col = g->col != NULL ? g->col[j % g->cols] : 0;
+
+    if (c == CKPI_VCODE_ZERO)
+        return (double)s->qhi;
+    const double rq = (double)(ckpi_exp2_fixed(-row) * ckpi_exp2_fixed(-col)) * (double)ckpi_exp2_fixed(-c * g->vstep);
+    return fmin(fmax((double)s->qmul * rq, (double)s->qlo), (double)s->qhi);
+}
+
+ckpi_wstep
+ckpi_pass_wstep(const ckpi_pass *p, size_t g, uint32_t tensor)
+{
+    const ckpi_group *grp = &p->pred->layout->g[g];
+    const ckpi_pred *d = p->pred;
+    const double finer = grp->fine ? ldexp(1.0, -p->set->fine_shift) : 1.0;
+    const double mean_l = d->mean_l[grp->has_v ? 0 : 1];
+    /* f as the movement rule left it: the clamps move along */
+    const double f = d->rms_all > 0.0 ? d->q0 / d->rms_all : 0.0;
+    const double rms = fmax((double)d->rms[tensor], d->rms_all * RMS_FLOOR);
+    const double scaled = grp->has_v || grp->has_m ? (double)ckpi_exp2_fixed((int32_t)lrint(mean_l)) : 1.0;
+    ckpi_wstep s = {.qmul = (float)(d->q0 * finer * scaled),
+                    .qlo = (float)(f * rms * p->set->clamp_lo * finer),
+                    .qhi = (float)(f * rms * p->set->clamp_hi * finer)};
+
+    if (!(s.qlo > 0.0F && s.qmul > 0.0F && isfinite(s.qmul) && isfinite(s.qhi)))
+        s.qmul = s.qlo = s.qhi = 1.0F;   /* a model of zeros, or out of range: what no code can carry escapes */
+    return s;
+}
+
+/* ---- from the live tensors, before a key ------------------------------------------------------------------------ */
+
+typedef struct survey {
+    const ckpi_pass *p;
+    ckpi_wstats **w;             /* by group, by piece */
+    int64_t (*lsum)[2];          /* by group */
+    uint64_t (*lcount)[2];
+    bool squares;                /* second round */
+} survey;
+
+static void
+sample_logs(const float *x, size_t n, bool momentum, int64_t *sum, uint64_t *count)
+{
+    for (size_t i = 0; i < n; i += LOG_SAMPLE) {
+        const uint32_t a = ckpi_f32_bits(x[i]) & 0x7fffffffU;
+        if (a == 0 || a >= 0x7f800000U || (!momentum && x[i] < 0.0F))
+            continue;
+        const int32_t l = ckpi_log2_half(momentum ? fabsf(x[i]) : x[i]);
+        *sum += momentum ? 2 * l : l;
+        *count += 1;
+    }
+}
+
+static ckp_status
+survey_piece(survey *s, size_t g, size_t k, ckpi_scratch *ws, ckp_error *err)
+{
+    const ckpi_pass *p = s->p;
+    const ckpi_group *grp = &p->pred->layout->g[g];
+    const ckpi_piece *pc = &grp->piece[k];
+    const size_t n = (size_t)pc->count;
+    const float *w = NULL, *x = NULL;
+    const uint16_t *raw16 = NULL;
+
+    ckp_status st = ckpi_piece_f32(&p->state->t[pc->tensor], pc->first, n, &w, &raw16, ws, err);
+    if (st != CKP_OK)
+        return st;
+    if (s->squares) {
+        ckpi_quant_wsq(w, n, p->pred->sq_exp[pc->tensor], &s->w[g][k], p->cpu);
+        return CKP_OK;
+    }
+    ckpi_quant_wmax(w, n, &s->w[g][k], p->cpu);
+    if (!grp->has_v && !grp->has_m)
+        return CKP_OK;
+    const uint32_t moment = grp->has_v ? grp->v[k] : grp->m[k];
+    st = ckpi_piece_f32(&p->state->t[moment], pc->first, n, &x, &raw16, ws, err);
+    if (st != CKP_OK)
+        return st;
+    ckpi_fac *f = &p->pred->rec[g].fac.at[k];
+    f->vstep = grp->fine ? CKPI_MAX(1, p->set->vstep >> p->set->fine_shift) : p->set->vstep;
+    if (!grp->fine)
+        sample_logs(x, n, !grp->has_v, &s->lsum[g][!grp->has_v], &s->lcount[g][!grp->has_v]);
+    return ckpi_quant_factors(x, !grp->has_v, n, f->cols, f->row, f->col, ws, p->cpu, err);
+}
+
+static ckp_status
+survey_group(void *user, size_t g, ckpi_scratch *ws, ckp_error *err)
+{
+    survey *s = user;
+    const ckpi_group *grp = &s->p->pred->layout->g[g];
+    ckp_status st = CKP_OK;
+
+    if (!grp->lossy)
+        return CKP_OK;
+    if (!s->squares)
+        st = ckpi_recon_alloc(s->p->pred, g, err);
+    for (size_t k = 0; st == CKP_OK && k < grp->n_pieces; k++) {
+        const size_t mark = ckpi_scratch_mark(ws);
+        st = survey_piece(s, g, k, ws, err);
+        ckpi_scratch_release(ws, mark);
+    }
+    return st;
+}
+
+/* Sums by tensor over all groups, then RMS by tensor and of the model. get: a piece's statistics. */
+static void
+sum_up(const ckpi_pass *p, const ckpi_wstats *(*get)(const void *user, size_t g, size_t k), const void *user)
+{
+    ckpi_pred *d = p->pred;
+    double all = 0.0, n_all = 0.0;
+
+    for (size_t g = 0; g < d->layout->n; g++) {
+        const ckpi_group *grp = &d->layout->g[g];
+        for (size_t k = 0; grp->lossy && k < grp->n_pieces; k++) {
+            const uint32_t t = grp->piece[k].tensor;
+            /* the pieces of one tensor are in consecutive groups, the first one starts at 0 */
+            if (grp->piece[k].first != 0)
+                continue;
+            int64_t sum = 0;
+            uint64_t n = 0;
+            for (size_t h = g; h < d->layout->n && d->layout->g[h].lossy; h++) {
+                const ckpi_group *o = &d->layout->g[h];
+                for (size_t j = h == g ? k : 0; j < o->n_pieces; j++)
+                    if (o->piece[j].tensor == t) {
+                        sum += get(user, h, j)->sum_sq;
+                        n += get(user, h, j)->n_finite;
+                    }
+                if (o->n_pieces != 1)
+                    break;       /* a tensor over several groups has groups of its own */
+            }
+            const double sq = ldexp((double)sum, -d->sq_exp[t]);
+            d->rms[t] = n != 0 ? (float)sqrt(sq / (double)n) : 0.0F;
+            if (!grp->fine) {
+                all += sq;
+                n_all += (double)n;
+            }
+        }
+    }
+    if (n_all > 0.0)
+        d->rms_all = sqrt(all / n_all);
+    else if (d->rms_all == 0.0)
+        d->rms_all = 1.0;
+}
+
+static const ckpi_wstats *
+get_surveyed(const void *user, size_t g, size_t k)
+{
+    return &((const survey *)user)->w[g][k];
+}
+
+static void
+set_scales(const ckpi_pass *p, const survey *s)
+{
+    ckpi_pred *d = p->pred;
+
+    memset(d->sq_exp, 0, d->table->n * sizeof *d->sq_exp);
+    for (int round = 0; round < 2; round++)
+        for (size_t g = 0; g < d->layout->n; g++)
+            for (size_t k = 0; d->layout->g[g].lossy && k < d->layout->g[g].n_pieces; k++) {
+                const uint32_t t = d->layout->g[g].piece[k].tensor;
+                /* sq_exp holds the largest bits in the first round (always below 2^31) */
+                if (round == 0)
+                    d->sq_exp[t] = CKPI_MAX(d->sq_exp[t], (int)s->w[g][k].max_bits);
+                else if (d->layout->g[g].piece[k].first == 0)
+                    d->sq_exp[t] = ckpi_quant_sq_exp((uint32_t)d->sq_exp[t]);
+            }
+}
+
+static void
+set_means(const ckpi_pass *p, const survey *s)
+{
+    for (int j = 0; j < 2; j++) {
+        int64_t sum = 0;
+        uint64_t n = 0;
+        for (size_t g = 0; g < p->pred->layout->n; g++) {
+            sum += s->lsum[g][j];
+            n += s->lcount[g][j];
+        }
+        p->pred->mean_l[j] = n != 0 ? (double)sum / (double)n : 0.0;
+    }
+}
+
+static ckp_status
+survey_alloc(survey *s, const ckpi_layout *l, ckp_error *err)
+{
+    bool ok = true;
+
+    s->w = ckpi_calloc(l->n, sizeof *s->w);
+    s->lsum = ckpi_calloc(l->n, sizeof *s->lsum);
+    s->lcount = ckpi_calloc(l->n, sizeof *s->lcount);
+    ok = s->w != NULL && s->lsum != NULL && s->lcount != NULL;
+    for (size_t g = 0; ok && g < l->n; g++) {
+        s->w[g] = ckpi_calloc(l->g[g].n_pieces, sizeof **s->w);
+        ok = s->w[g] != NULL;
+    }
+    return ok ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory to survey %zu groups", l->n);
+}
+
+ckp_status
+ckpi_pass_prepare(ckpi_ctx *ctx, const ckpi_pass *p, ckp_error *err)
+{
+    survey s = {.p = p};
+    const ckpi_layout *l = p->pred->layout;
+
+    ckp_status st = survey_alloc(&s, l, err);
+    if (st == CKP_OK)
+        st = ckpi_ctx_run(ctx, l->n, survey_group, &s, err);
+    if (st != CKP_OK)
+        goto done;
+    set_scales(p, &s);
+    s.squares = true;
+    st = ckpi_ctx_run(ctx, l->n, survey_group, &s, err);
+    if (st != CKP_OK)
+        goto done;
+    sum_up(p, get_surveyed, &s);
+    set_means(p, &s);
+    p->pred->moved = false;
+done:
+    for (size_t g = 0; s.w != NULL && g < l->n; g++)
+        free(s.w[g]);
+    free(s.w);
+    free(s.lsum);
+    free(s.lcount);
+    return st;
+}
+
+void
+ckpi_pass_steps(const ckpi_pass *p)
+{
+    ckpi_pred *d = p->pred;
+    d->q0 = p->set->f * d->rms_all;
+    if (d->moved && p->set->k_move > 0.0)
+        d->q0 = fmin(d->q0, p->set->k_move * d->move);
+}
+
+/* ---- from a pass, for the next one ------------------------------------------------------------------------------- */
+
+static const ckpi_wstats *
+get_staged(const void *user, size_t g, size_t k)
+{
+    return &((const ckpi_stage *)user)[g].sums[k].w;
+}
+
+void
+ckpi_pass_finish(const ckpi_pass *p, const ckpi_stage *stages)
+{
+    ckpi_pred *d = p->pred;
+    int64_t lsum = 0, move = 0;
+    uint64_t lcount = 0, n_move = 0;
+
+    for (size_t g = 0; g < d->layout->n; g++) {
+        lsum += stages[g].lsum;
+        lcount += stages[g].lcount;
+        move += stages[g].move;
+        n_move += stages[g].n_move;
+    }
+    if (lcount != 0)
+        d->mean_l[0] = (double)lsum / (double)lcount;
+    if (n_move != 0) {
+        d->move = d->q0 * sqrt((double)move / 268435456.0 / (double)n_move);
+        d->moved = d->move > 0.0;
+    }
+    if (p->set->lossy && !p->set->exact_weights)
+        sum_up(p, get_staged, stages);
+}

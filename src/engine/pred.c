@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+#include "base/fail.h"
+#include "engine/pred.h"
+
+ckp_status
+ckpi_pred_new(ckpi_pred **out, ckpi_table *table, ckpi_layout *layout, ckp_error *err)
+{
+    ckpi_pred *p = ckpi_calloc(1, sizeof *p);
+
+    *out = NULL;
+    if (p == NULL) {
+        ckpi_table_free(table);
+        ckpi_layout_free(layout);
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for the predictor");
+    }
+    p->table = table;
+    p->layout = layout;
+    p->rec = ckpi_calloc(layout->n, sizeof *p->rec);
+    p->raw = ckpi_calloc(layout->n, sizeof *p->raw);
+    p->rms = ckpi_calloc(table->n, sizeof *p->rms);
+    p->sq_exp = ckpi_calloc(table->n, sizeof *p->sq_exp);
+    if (p->rec == NULL || p->raw == NULL || p->rms == NULL || p->sq_exp == NULL) {
+        ckpi_pred_free(p);
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for the predictor of %zu tensors", table->n);
+    }
+    *out = p;
+    return CKP_OK;
+}
+
+void
+ckpi_recon_drop(ckpi_pred *p, size_t g)
+{
+    ckpi_recon *r = &p->rec[g];
+    ckpi_aligned_free(r->wrec);
+    ckpi_aligned_free(r->vcode);
+    free(r->sample);
+    ckpi_factors_free(&r->fac);
+    *r = (ckpi_recon){0};
+}
+
+void
+ckpi_pred_free(ckpi_pred *p)
+{
+    if (p == NULL)
+        return;
+    for (size_t g = 0; p->rec != NULL && g < p->layout->n; g++)
+        ckpi_recon_drop(p, g);
+    for (size_t g = 0; p->raw != NULL && g < p->layout->n; g++)
+        ckpi_aligned_free(p->raw[g]);
+    free(p->rec);
+    free(p->raw);
+    free(p->rms);
+    free(p->sq_exp);
+    ckpi_table_free(p->table);
+    ckpi_layout_free(p->layout);
+    free(p);
+}
+
+void
+ckpi_group_cols(const ckpi_table *t, const ckpi_group *g, size_t *cols)
+{
+    for (size_t k = 0; k < g->n_pieces; k++)
+        cols[k] = g->fine ? 0 : ckpi_matrix_cols(&t->rec[g->piece[k].tensor]);
+}
+
+ckp_status
+ckpi_recon_alloc(ckpi_pred *p, size_t g, ckp_error *err)
+{
+    const ckpi_group *grp = &p->layout->g[g];
+    ckpi_recon *r = &p->rec[g];
+    size_t *cols = ckpi_calloc(grp->n_pieces, sizeof *cols);
+    ckp_status st = CKP_OK;
+
+    ckpi_recon_drop(p, g);
+    r->wrec = ckpi_aligned_alloc((size_t)grp->n * sizeof *r->wrec);
+    r->vcode = grp->has_v ? ckpi_aligned_alloc((size_t)grp->n) : NULL;
+    r->n_sample = ((size_t)grp->n + CKPI_SAMPLE - 1) / CKPI_SAMPLE;
+    r->sample = ckpi_calloc(r->n_sample, sizeof *r->sample);
+    if (cols == NULL || r->wrec == NULL || r->sample == NULL || (grp->has_v && r->vcode == NULL)) {
+        st = ckpi_fail(err, CKP_ENOMEM, "no memory for the reconstruction of %llu weights", (unsigned long long)grp->n);
+        goto done;
+    }
+    memset(r->wrec, 0, (size_t)grp->n * sizeof *r->wrec);
+    if (r->vcode != NULL)
+        memset(r->vcode, 0, (size_t)grp->n);
+    if (grp->has_v || grp->has_m) {
+        ckpi_group_cols(p->table, grp, cols);
+        st = ckpi_factors_alloc(&r->fac, grp->piece, cols, grp->n_pieces, 1, err);
+    }
+done:
+    free(cols);
+    if (st != CKP_OK)
+        ckpi_recon_drop(p, g);
+    return st;
+}
+
+uint64_t
+ckpi_pred_bytes(const ckpi_pred *p)
+{
+    uint64_t sum = 0;
+
+    for (size_t g = 0; g < p->layout->n; g++) {
+        const ckpi_group *grp = &p->layout->g[g];
+        const ckpi_recon *r = &p->rec[g];
+        sum += p->raw[g] != NULL ? grp->bytes : 0;
+        sum += (r->wrec != NULL ? grp->n * 4 : 0) + (r->vcode != NULL ? grp->n : 0) + r->n_sample * 4 + r->fac.mem_n * 2;
+    }
+    return sum;
+}
+
+ckpi_grid
+ckpi_recon_grid(const ckpi_recon *r, size_t k, size_t n, bool has_v)
+{
+    if (r->fac.at == NULL)
+        return (ckpi_grid){.n = n, .cols = CKPI_BLOCK, .rows = (n + CKPI_BLOCK - 1) / CKPI_BLOCK, .vstep = 1};
+    const ckpi_fac *a = &r->fac.at[k];
+    return (ckpi_grid){.n = n, .cols = a->cols, .rows = a->rows, .row = a->row, .col = a->col, .vstep = a->vstep, .has_v = has_v};
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The predictor: what a decoder of the last save has, kept in memory so that the next save can be coded against it, and the
+ * model-wide numbers that the next save's steps come from. One per run in progress; a single file makes one and throws it away.
+ *
+ *   for a lossy group, a parameter: 4 bytes of w^ and 1 of v-code; for a lossless one: its bytes, when there is memory for them.
+ */
+#ifndef CKPI_ENGINE_PRED_H
+#define CKPI_ENGINE_PRED_H
+#include "engine/layout.h"
+#include "engine/params.h"
+
+/* How lossy state is coded: DESIGN sections 3 and 4. */
+typedef struct ckpi_settings {
+    bool lossy, weights_only;
+    double f;                    /* step of weights, in RMS of all weights */
+    double clamp_lo, clamp_hi;   /* of f times the tensor's own RMS */
+    double k_move;               /* step of weights, at most so many RMS of the movement since the base */
+    int32_t vstep;               /* of second moments, 1/256 octave of sqrt v */
+    ckpi_mkind mkind;
+    double mt;                   /* threshold or step of u */
+    int fine_shift;              /* small tensors: steps finer by 2^this */
+    bool exact_weights;          /* the final save: weights losslessly */
+} ckpi_settings;
+
+/* One lossy group's reconstruction. */
+typedef struct ckpi_recon {
+    float *wrec;                 /* n values of w^ (already rounded to the weights' dtype) */
+    int8_t *vcode;               /* n absolute codes, or NULL without v */
+    ckpi_factors fac;            /* of v, or of momentum; at NULL: none */
+    float *sample;               /* every CKPI_SAMPLE-th true weight of the last save */
+    size_t n_sample;
+} ckpi_recon;
+#define CKPI_SAMPLE 256
+
+typedef struct ckpi_pred {
+    ckpi_table *table;           /* owned */
+    ckpi_layout *layout;         /* owned */
+    ckpi_recon *rec;             /* by group; empty for lossless ones */
+    uint8_t **raw;               /* by group: bytes of the last save, or NULL */
+    float *rms;                  /* by tensor: RMS of weights at the last save */
+    int *sq_exp;                 /* by tensor: scale of the integer sums of squares (quant.h) */
+    double rms_all;              /* of all coarse weights */
+    double mean_l[2];            /* mean log2, 1/256 octave, over coarse weights: [0] of sqrt v^, [1] of |momentum| */
+    double q0;                   /* step in use */
+    double move;                 /* RMS movement between the last two saves in the steps' metric, 0: not known */
+    bool valid;                  /* holds a committed (or in-flight) save's values */
+    bool moved;                  /* `move` was measured */
+} ckpi_pred;
+
+/* Takes table and layout, also on failure. */
+CKP_MUST_USE ckp_status ckpi_pred_new(ckpi_pred **out, ckpi_table *table, ckpi_layout *layout, ckp_error *err);
+void ckpi_pred_free(ckpi_pred *p);
+/* Memory of group g's reconstruction; freed again by ckpi_pred_drop. */
+CKP_MUST_USE ckp_status ckpi_recon_alloc(ckpi_pred *p, size_t g, ckp_error *err);
+void ckpi_recon_drop(ckpi_pred *p, size_t g);
+/* Bytes held: reconstructions, codes, samples, lossless bases. */
+uint64_t ckpi_pred_bytes(const ckpi_pred *p);
+/* Columns of each piece of a group (0: blocks), for factors. cols has room for n_pieces. */
+void ckpi_group_cols(const ckpi_table *t, const ckpi_group *g, size_t *cols);
+/* The matrix view of piece k for the quantizers; has_v says whether codes scale. */
+ckpi_grid ckpi_recon_grid(const ckpi_recon *r, size_t k, size_t n, bool has_v);
+#endif

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of stages, and the pass over one group. Model-wide numbers: numbers.c. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/bytes.h"
+#include "base/dtype.h"
+#include "base/fail.h"
+#include "base/fixed.h"
+#include "base/float.h"
+#include "base/rng.h"
+#include "engine/numbers.h"
+#include "engine/stage.h"
+
+void
+ckpi_stage_free(ckpi_stage *s)
+{
+    ckpi_aligned_free(s->wcode);
+    ckpi_aligned_free(s->mcode);
+    ckpi_aligned_free(s->vdiff);
+    ckpi_aligned_free(s->raw);
+    ckpi_escapes_free(&s->wesc);
+    ckpi_escapes_free(&s->mesc);
+    ckpi_escapes_free(&s->vesc);
+    free(s->mg);
+    free(s->wstep);
+    free(s->sums);
+    *s = (ckpi_stage){0};
+}
+
+static bool
+want(void *slot, bool wanted, size_t bytes)
+{
+    void *p = NULL;
+    memcpy(&p, slot, sizeof p);
+    if (!wanted || p != NULL)
+        return true;
+    p = ckpi_aligned_alloc(bytes);
+    memcpy(slot, &p, sizeof p);
+    return p != NULL;
+}
+
+static bool
+want_small(ckpi_stage *s, size_t n)
+{
+    if (s->sums != NULL)
+        return true;
+    s->sums = ckpi_calloc(n, sizeof *s->sums);
+    s->mg = ckpi_calloc(n, sizeof *s->mg);
+    s->wstep = ckpi_calloc(n, sizeof *s->wstep);
+    return s->sums != NULL && s->mg != NULL && s->wstep != NULL;
+}
+
+ckp_status
+ckpi_stage_alloc(ckpi_stage *s, const ckpi_group *g, bool exact_w, ckp_error *err)
+{
+    const size_t n = (size_t)g->n;
+    const bool raw = !g->lossy || exact_w;
+
+    s->raw_len = raw ? g->bytes : 0;
+    if (!want(&s->raw, raw, (size_t)g->bytes) || !want(&s->wcode, g->lossy && !exact_w, n) ||
+        !want(&s->mcode, g->lossy && g->has_m, n) || !want(&s->vdiff, g->lossy && g->has_v, n) ||
+        (g->lossy && !want_small(s, g->n_pieces)))
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to stage %llu elements", (unsigned long long)g->n);
+    return CKP_OK;
+}
+
+uint64_t
+ckpi_stage_bytes(const ckpi_stage *s, const ckpi_group *g)
+{
+    return (s->raw != NULL ? g->bytes : 0) + (uint64_t)((s->wcode != NULL) + (s->mcode != NULL) + (s->vdiff != NULL)) * g->n;
+}
+
+/* ---- getting at live memory ------------------------------------------------------------------------------------- */
+
+/* A piece as contiguous fp32: in place when it is that, else converted into scratch. *raw16 gets the 16-bit words of half dtypes. */
+ckp_status
+ckpi_piece_f32(const ckpi_tensor *t, uint64_t first, size_t n, const float **out, const uint16_t **raw16, ckpi_scratch *ws, ckp_error *err)
+{
+    const void *src = ckpi_tensor_direct(t, first);
+    const size_t width = t->dtype == CKP_F32 ? 4 : 2;
+
+    *raw16 = NULL;
+    if (src == NULL || ((uintptr_t)src & (width - 1)) != 0) {
+        void *tmp = ckpi_scratch_get(ws, n * width);
+        if (tmp == NULL)
+            return ckpi_fail(err, CKP_ENOMEM, "no memory to gather %zu elements", n);
+        const ckp_status st = ckpi_tensor_copy_out(t, first, n, tmp, err);
+        if (st != CKP_OK)
+            return st;
+        src = tmp;
+    }
+    if (t->dtype == CKP_F32) {
+        *out = src;
+        return CKP_OK;
+    }
+    float *f = ckpi_scratch_get(ws, n * sizeof *f);
+    if (f == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to convert %zu elements", n);
+    if (t->dtype == CKP_BF16)
+        ckpi_bf16_to_f32_n(f, src, n);
+    else
+        ckpi_f16_to_f32_n(f, src, n);
+    *out = f;
+    *raw16 = src;
+    return CKP_OK;
+}
+
+/* ---- the pass --------------------------------------------------------------------------------------------------- */
+
+/* Moves a piece's escapes behind the group's, as group indices; half dtypes keep their own words. */
+static ckp_status
+take_escapes(ckpi_escapes *all, ckpi_escapes *piece, size_t at, const uint16_t *raw16, ckp_error *err)
+{
+    if (piece->n == 0)
+        return CKP_OK;
+    if (all->n + piece->n > all->cap) {
+        const size_t cap = 2 * (all->n + piece->n);
+        ckpi_escape *e = ckpi_realloc(all->at, cap, sizeof *e);
+        if (e == NULL)
+            return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu escapes", cap);
+        all->at = e;
+        all->cap = cap;
+    }
+    for (size_t i = 0; i < piece->n; i++) {
+        ckpi_escape e = piece->at[i];
+        if (raw16 != NULL)
+            e.bits = raw16[e.index];
+        e.index += (uint32_t)at;
+        all->at[all->n++] = e;
+    }
+    return CKP_OK;
+}
+
+static void
+count_nonfinite(const float *w, size_t n, ckpi_piece_sums *s)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t a = ckpi_f32_bits(w[i]) & 0x7fffffffU;
+        s->n_nan += a > 0x7f800000U;
+        s->n_inf += a == 0x7f800000U;
+    }
+}
+
+/* Movement since the last save at every CKPI_SAMPLE-th weight, in units of its step; then the sample is renewed. */
+static void
+measure_movement(const ckpi_pass *p, size_t g, size_t k, size_t at, const float *w, size_t n, ckpi_stage *s)
+{
+    const ckpi_recon *r = &p->pred->rec[g];
+    const ckpi_group *grp = &p->pred->layout->g[g];
+    const ckpi_grid grid = ckpi_recon_grid(r, k, n, grp->has_v);
+
+    for (size_t j = (CKPI_SAMPLE - at % CKPI_SAMPLE) % CKPI_SAMPLE; j < n; j += CKPI_SAMPLE) {
+        float *old = &r->sample[(at + j) / CKPI_SAMPLE];
+        const double q = ckpi_step_at(&grid, r->vcode != NULL ? r->vcode + at : NULL, j, &s->wstep[k]);
+        const double x = fabs((double)w[j] - (double)*old) / q;
+        if (!p->key && !grp->fine && x <= 16.0) {
+            s->move += (int64_t)(x * x * 268435456.0);
+            s->n_move++;
+        }
+        *old = w[j];
+    }
+}
+
+static ckpi_enc_in
+piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
+{
+    const ckpi_group *grp = &p->pred->layout->g[g];
+    const ckpi_piece *pc = &grp->piece[k];
+    const char *name = p->pred->table->rec[pc->tensor].name;
+    const ckpi_settings *set = p->set;
+    const bool fine = grp->fine;
+    ckpi_enc_in in = {
+        .grid = ckpi_recon_grid(&p->pred->rec[g], k, (size_t)pc->count, grp->has_v),
+        .w_dtype = grp->dtype,
+        .key = p->key,
+        .wstep = s->wstep[k],
+        .round = p->key ? CKPI_ROUND_NEAREST : CKPI_ROUND_PHASE,
+        .phase_key = ckpi_rng_key(p->run_key, p->restore_count, ckpi_hash64(name, strlen(name)), pc->first >> 32),
+        .first = (uint32_t)pc->first,
+        .mkind = !grp->has_m ? CKPI_M_NONE : fine ? CKPI_M_UNIFORM : set->mkind,
+        .mt = fine ? ldexpf(1.0F, -set->fine_shift) : (float)set->mt,
+        .kc = ckpi_bias_correction(ckpi_state_adam(p->state, pc->tensor), grp->has_v),
+        .wsq_exp = p->pred->sq_exp[pc->tensor],
+    };
+    return in;
+}
+
+static ckp_status
+pass_piece(const ckpi_pass *p, size_t g, size_t k, size_t at, ckpi_stage *s, ckpi_scratch *ws, ckp_error *err)
+{
+    const ckpi_group *grp = &p->pred->layout->g[g];
+    const ckpi_piece *pc = &grp->piece[k];
+    ckpi_recon *r = &p->pred->rec[g];
+    const size_t n = (size_t)pc->count;
+    const size_t mark = ckpi_scratch_mark(ws);
+    const ckpi_tensor *t = p->state->t;
+    const uint16_t *w16 = NULL, *m16 = NULL, *v16 = NULL;
+    ckpi_enc_in in;
+    ckpi_enc_out out = {0};
+    ckp_status st;
+
+    s->wstep[k] = ckpi_pass_wstep(p, g, pc->tensor);
+    in = piece_input(p, g, k, s);
+    st = ckpi_piece_f32(&t[pc->tensor], pc->first, n, &in.w, &w16, ws, err);
+    if (st == CKP_OK && grp->has_m)
+        st = ckpi_piece_f32(&t[grp->m[k]], pc->first, n, &in.m, &m16, ws, err);
+    if (st == CKP_OK && grp->has_v)
+        st = ckpi_piece_f32(&t[grp->v[k]], pc->first, n, &in.v, &v16, ws, err);
+    if (st != CKP_OK)
+        goto done;
+    const float *w = in.w;
+    if (s->exact_w) {
+        /* The bytes were staged already; only the moments go through the quantizers. */
+        in.w = NULL;
+    }
+    in.wrec = r->wrec + at;
+    out.wcode = s->wcode != NULL ? s->wcode + at : NULL;
+    out.mcode = s->mcode != NULL ? s->mcode + at : NULL;
+    out.vdiff = s->vdiff != NULL ? s->vdiff + at : NULL;
+    out.vcode = r->vcode != NULL ? r->vcode + at : NULL;
+    st = ckpi_quant_encode(&in, &out, ws, p->cpu, err);
+    if (st != CKP_OK)
+        goto done;
+    s->mg[k] = in.mkind != CKPI_M_NONE ? ckpi_quant_mg(&in, &out) : 0.0F;
+    s->lsum += grp->fine ? 0 : out.lsum;
+    s->lcount += grp->fine ? 0 : out.lcount;
+    s->sums[k] = (ckpi_piece_sums){.w = out.wstats, .w_max_err = out.w_max_err, .v_max_rel = out.v_max_err,
+                                   .w_err2 = out.w_sum_err2, .w_sum2 = out.w_sum_w2};
+    if (out.wesc.n != 0)
+        count_nonfinite(w, n, &s->sums[k]);
+    measure_movement(p, g, k, at, w, n, s);
+    st = take_escapes(&s->wesc, &out.wesc, at, w16, err);
+    if (st == CKP_OK)
+        st = take_escapes(&s->mesc, &out.mesc, at, m16, err);
+    if (st == CKP_OK)
+        st = take_escapes(&s->vesc, &out.vesc, at, v16, err);
+done:
+    ckpi_escapes_free(&out.wesc);
+    ckpi_escapes_free(&out.mesc);
+    ckpi_escapes_free(&out.vesc);
+    ckpi_scratch_release(ws, mark);
+    if (st != CKP_OK)
+        ckpi_fail_tensor(err, p->pred->table->rec[pc->tensor].name);
+    return st;
+}
+
+/* Bytes of a group's pieces, one after another. */
+static ckp_status
+stage_bytes(const ckpi_pass *p, const ckpi_group *grp, uint8_t *dst, ckp_error *err)
+{
+    for (size_t k = 0; k < grp->n_pieces; k++) {
+        const ckpi_piece *pc = &grp->piece[k];
+        const ckpi_tensor *t = &p->state->t[pc->tensor];
+        uint64_t len = 0;
+        (void)ckpi_dtype_bytes(t->dtype, pc->count, &len);
+        const ckp_status st = ckpi_tensor_copy_out(t, pc->first, pc->count, dst, err);
+        if (st != CKP_OK) {
+            ckpi_fail_tensor(err, t->name);
+            return st;
+        }
+        dst += len;
+    }
+    return CKP_OK;
+}
+
+ckp_status
+ckpi_pass_group(const ckpi_pass *p, size_t g, ckpi_stage *s, ckpi_scratch *ws, ckp_error *err)
+{
+    const ckpi_group *grp = &p->pred->layout->g[g];
+    size_t at = 0;
+    ckp_status st = CKP_OK;
+
+    s->key = p->key;
+    s->exact_w = grp->lossy && p->set->exact_weights;
+    s->wesc.n = s->mesc.n = s->vesc.n = 0;
+    s->lsum = s->move = 0;
+    s->lcount = s->n_move = 0;
+    if (!grp->lossy || s->exact_w)
+        st = stage_bytes(p, grp, s->raw, err);
+    for (size_t k = 0; st == CKP_OK && grp->lossy && k < grp->n_pieces; k++) {
+        st = pass_piece(p, g, k, at, s, ws, err);
+        at += (size_t)grp->piece[k].count;
+    }
+    return st;
+}

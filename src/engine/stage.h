@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stages: what the pass over live memory leaves behind for the coders, one a group. After the pass the live tensors may change.
+ */
+#ifndef CKPI_ENGINE_STAGE_H
+#define CKPI_ENGINE_STAGE_H
+#include "engine/pred.h"
+
+/* What the pass learned about one piece. */
+typedef struct ckpi_piece_sums {
+    ckpi_wstats w;
+    double w_max_err, v_max_rel, w_err2, w_sum2;   /* over finite elements */
+    uint64_t n_nan, n_inf;       /* of the weights */
+} ckpi_piece_sums;
+
+typedef struct ckpi_stage {
+    /* lossy */
+    int8_t *wcode, *mcode, *vdiff;             /* n each, or NULL */
+    ckpi_escapes wesc, mesc, vesc;             /* indices of the group; bits in the tensors' own dtype */
+    float *mg;                                 /* by piece */
+    ckpi_wstep *wstep;                         /* by piece; qmul is the same for all */
+    ckpi_piece_sums *sums;                     /* by piece */
+    int64_t lsum, move;
+    uint64_t lcount, n_move;
+    /* lossless: the bytes; also the weights of a final save */
+    uint8_t *raw;
+    uint64_t raw_len;
+    bool key;                                  /* nothing here refers to a base */
+    bool exact_w;
+} ckpi_stage;
+
+/* What one pass is about. */
+typedef struct ckpi_pass {
+    ckpi_pred *pred;
+    const ckp_state *state;
+    const ckpi_settings *set;
+    bool key;
+    uint64_t run_key, restore_count;           /* of the frozen phases */
+    uint32_t cpu;
+} ckpi_pass;
+
+/* Memory of a group's stage (wanted: codes or bytes). Accepts one that is allocated already. */
+CKP_MUST_USE ckp_status ckpi_stage_alloc(ckpi_stage *s, const ckpi_group *g, bool exact_w, ckp_error *err);
+void ckpi_stage_free(ckpi_stage *s);
+uint64_t ckpi_stage_bytes(const ckpi_stage *s, const ckpi_group *g);
+
+/*
+ * Before a key: reconstructions are made anew, and factors, RMS and mean logarithms are taken from the live tensors (a second pass).
+ */
+CKP_MUST_USE ckp_status ckpi_pass_prepare(ckpi_ctx *ctx, const ckpi_pass *p, ckp_error *err);
+/* Chooses q0 for this pass from the predictor's numbers. */
+void ckpi_pass_steps(const ckpi_pass *p);
+/* The pass over one group; only reads the live tensors, updates pred's reconstruction of this group. */
+CKP_MUST_USE ckp_status ckpi_pass_group(const ckpi_pass *p, size_t g, ckpi_stage *s, ckpi_scratch *ws, ckp_error *err);
+/* After the pass over all groups: the numbers for the next one. */
+void ckpi_pass_finish(const ckpi_pass *p, const ckpi_stage *stages);
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+#include "base/bytes.h"
+#include "base/fail.h"
+#include "base/float.h"
+#include "engine/values.h"
+
+void
+ckpi_floats_to(ckp_dtype dt, void *dst, const float *src, size_t n)
+{
+    if (dt == CKP_BF16)
+        ckpi_f32_to_bf16_n(dst, src, n);
+    else if (dt == CKP_F16)
+        ckpi_f32_to_f16_n(dst, src, n);
+    else if (dst != (const void *)src)
+        memcpy(dst, src, n * sizeof *src);
+}
+
+void
+ckpi_floats_from(ckp_dtype dt, float *dst, const void *src, size_t n)
+{
+    if (dt == CKP_BF16)
+        ckpi_bf16_to_f32_n(dst, src, n);
+    else if (dt == CKP_F16)
+        ckpi_f16_to_f32_n(dst, src, n);
+    else
+        memcpy(dst, src, n * sizeof *dst);
+}
+
+void
+ckpi_patch(void *dst, size_t width, const ckpi_escapes *e)
+{
+    for (size_t i = 0; e != NULL && i < e->n; i++) {
+        uint8_t *p = (uint8_t *)dst + e->at[i].index * width;
+        if (width == 2)
+            ckpi_st16(p, (uint16_t)e->at[i].bits);
+        else
+            ckpi_st32(p, e->at[i].bits);
+    }
+}
+
+/* One piece of moments as fp32. */
+static ckp_status
+piece_values(const ckpi_values *c, bool v, size_t k, size_t at, float *dst, ckpi_scratch *ws, ckp_error *err)
+{
+    const ckpi_grid grid = ckpi_recon_grid(c->rec, k, (size_t)c->piece[k].count, c->has_v);
+    const int8_t *vcode = c->has_v ? c->rec->vcode + at : NULL;
+
+    if (v)
+        return ckpi_quant_decode_v(&grid, vcode, dst, ws, c->cpu, err);
+    return ckpi_quant_decode_m(&grid, vcode, c->mcode + at, c->mg[k], dst, ws, c->cpu, err);
+}
+
+static ckp_status
+moments(const ckpi_values *c, bool v, void *dst, ckpi_scratch *ws, ckp_error *err)
+{
+    const size_t width = c->dtype == CKP_F32 ? 4 : 2;
+    ckp_status st = CKP_OK;
+    size_t at = 0;
+
+    for (size_t k = 0; st == CKP_OK && k < c->n_pieces; k++) {
+        const size_t n = (size_t)c->piece[k].count, mark = ckpi_scratch_mark(ws);
+        uint8_t *to = (uint8_t *)dst + at * width;
+        /* a float may be written in place only where it is aligned, which scratch and live fp32 tensors are */
+        float *f = c->dtype == CKP_F32 && ((uintptr_t)to & 3) == 0 ? (float *)(void *)to : ckpi_scratch_get(ws, n * sizeof *f);
+        if (f == NULL)
+            return ckpi_fail(err, CKP_ENOMEM, "no memory to decode %zu elements", n);
+        st = piece_values(c, v, k, at, f, ws, err);
+        if (st == CKP_OK)
+            ckpi_floats_to(c->dtype, to, f, n);
+        ckpi_scratch_release(ws, mark);
+        at += n;
+    }
+    ckpi_patch(dst, width, c->esc);
+    return st;
+}
+
+ckp_status
+ckpi_values_v(const ckpi_values *c, void *dst, ckpi_scratch *ws, ckp_error *err)
+{
+    return moments(c, true, dst, ws, err);
+}
+
+ckp_status
+ckpi_values_m(const ckpi_values *c, void *dst, ckpi_scratch *ws, ckp_error *err)
+{
+    return moments(c, false, dst, ws, err);
+}
+
+ckp_status
+ckpi_values_w(const ckpi_values *c, void *dst, ckpi_scratch *ws, ckp_error *err)
+{
+    (void)ws;
+    (void)err;
+    ckpi_floats_to(c->dtype, dst, c->rec->wrec, c->n);
+    ckpi_patch(dst, c->dtype == CKP_F32 ? 4 : 2, c->esc);
+    return CKP_OK;
+}
