@@ -12,7 +12,7 @@ extern const float ckpi_exp2_512[512];
 /* 2^(k/512) for any k: table entry times an exact power of two; 0 below 2^-149, +Inf from 2^128 on. */
 float ckpi_exp2_fixed(int32_t k512);
 /*
- * floor-free integer log2: round-to-nearest of 128 * log2(v) within 1 unit, that is log2(sqrt v) in 1/256 octave, by integer
+ * Integer log2: 128 * log2(v), that is log2(sqrt v) in 1/256 octave, to 1.54 units (1.04 of the parabola, 0.5 of rounding), by integer
  * arithmetic on the bits of v alone (denormals are normalized first), so that every ISA agrees:
  *   e, x = exponent and 23-bit mantissa;  y = x + ((x * (2^23 - x)) >> 23) * 11 / 32;   L = (e << 7) + ((y + 2^15) >> 16)
  * v must be finite and positive.
