@@ -53,9 +53,8 @@ typedef struct ckp_run_options {
     unsigned keep_last;          /**< restorable points to keep, at least 1; 0: all (default) */
     ckp_busy busy;
     unsigned lock_seconds;       /**< a silent writer's lock expires after this; default 60 */
-    bool no_sync;                /**< tests only: no fsync */
 } ckp_run_options;
-#define CKP_RUN_OPTIONS_INIT {sizeof(ckp_run_options), CKP_CODING_INIT, 32, 0, CKP_BUSY_WAIT, 60, false}
+#define CKP_RUN_OPTIONS_INIT {sizeof(ckp_run_options), CKP_CODING_INIT, 32, 0, CKP_BUSY_WAIT, 60}
 
 /**
  * Opens a run for writing, creating the directory when there is none, and takes its lock.

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/clock.h"
+
+static double
+read_clock(clockid_t id)
+{
+    struct timespec t = {0};
+    (void)clock_gettime(id, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double
+ckpi_seconds(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+double
+ckpi_thread_cpu_seconds(void)
+{
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
+}
+
+uint64_t
+ckpi_ram_bytes(void)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+}
+
+void
+ckpi_thread_low_priority(void)
+{
+    const struct sched_param p = {.sched_priority = 0};
+    if (pthread_setschedparam(pthread_self(), SCHED_IDLE, &p) != 0)
+        (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 19);
+}

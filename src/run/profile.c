@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/fail.h"
+#include "run/profile.h"
+
+static const char *const names[] = {"lossless", "resume", "small", "weights"};
+
+const char *
+ckp_profile_name(ckp_profile p)
+{
+    return (unsigned)p < sizeof names / sizeof *names ? names[p] : NULL;
+}
+
+ckp_status
+ckpi_coding_check(const ckp_coding *c, ckp_error *err)
+{
+    if (c->size != sizeof *c)
+        return ckpi_fail(err, CKP_EINVAL, "coding options of size %zu; this library knows %zu", c->size, sizeof *c);
+    if (ckp_profile_name(c->profile) == NULL)
+        return ckpi_fail(err, CKP_EINVAL, "no profile %d", (int)c->profile);
+    if (!(c->quality >= 0.01 && c->quality <= 100.0))
+        return ckpi_fail(err, CKP_EINVAL, "quality %g is not between 0.01 and 100", c->quality);
+    if (c->effort > 2)
+        return ckpi_fail(err, CKP_EINVAL, "effort %u is not 0, 1 or 2", c->effort);
+    if (c->threads > 1024)
+        return ckpi_fail(err, CKP_EINVAL, "%u threads are too many", c->threads);
+    return CKP_OK;
+}
+
+ckpi_settings
+ckpi_profile_settings(const ckp_coding *c)
+{
+    /* Common to all lossy profiles: clamps of DESIGN section 3 item 2, v at two octaves, small tensors 16 times finer. */
+    ckpi_settings s = {.lossy = true, .f = 1.2, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .vstep = 512, .mkind = CKPI_M_THREE,
+                       .mt = 0.5, .fine_shift = 4};
+
+    switch (c->profile) {
+    case CKP_PROFILE_LOSSLESS:
+        s = (ckpi_settings){0};
+        break;
+    case CKP_PROFILE_RESUME:
+        break;
+    case CKP_PROFILE_SMALL:
+        s.f = 2.0;
+        s.mt = 0.7;
+        break;
+    case CKP_PROFILE_WEIGHTS:
+        /* no training goes on from these: a fifth of the RMS, about 4.3 bits a weight */
+        s.f = 0.2;
+        s.k_move = 0.0;
+        s.weights_only = true;
+        break;
+    }
+    s.f *= c->quality;
+    s.k_move *= c->quality;
+    return s;
+}
+
+uint64_t
+ckpi_memory_budget(const ckp_coding *c)
+{
+    if (c->memory_budget != 0)
+        return c->memory_budget;
+    return CKPI_MAX(ckpi_ram_bytes() / 4, UINT64_C(256) << 20);
+}

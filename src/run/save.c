@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ckp_run_save: the part on the caller's thread, up to the moment when the live tensors may change. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/fail.h"
+#include "run/session.h"
+
+void
+ckpi_session_job_clear(ckpi_save_job *job)
+{
+    for (size_t i = 0; i < job->n_metrics; i++)
+        free((char *)(uintptr_t)job->metrics[i].name);
+    free(job->metrics);
+    ckpi_buf_free(&job->tree);
+    *job = (ckpi_save_job){0};
+}
+
+static ckp_status
+copy_metrics(ckpi_save_job *job, const ckp_save_options *opt, ckp_error *err)
+{
+    if (opt->n_metrics == 0)
+        return CKP_OK;
+    job->metrics = ckpi_calloc(opt->n_metrics, sizeof *job->metrics);
+    if (job->metrics == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu metrics", opt->n_metrics);
+    for (size_t i = 0; i < opt->n_metrics; i++) {
+        if (opt->metrics[i].name == NULL)
+            return ckpi_fail(err, CKP_EINVAL, "metric %zu has no name", i);
+        job->metrics[i] = (ckp_metric){ckpi_strdup(opt->metrics[i].name), opt->metrics[i].value};
+        job->n_metrics = i + 1;
+        if (job->metrics[i].name == NULL)
+            return ckpi_fail(err, CKP_ENOMEM, "no memory for metrics");
+    }
+    return CKP_OK;
+}
+
+/* ---- predictor for this state ----------------------------------------------------------------------------------- */
+
+static void
+drop_pred(ckp_run *run)
+{
+    for (size_t g = 0; run->stages != NULL && g < run->pred->layout->n; g++)
+        ckpi_stage_free(&run->stages[g]);
+    free(run->stages);
+    run->stages = NULL;
+    ckpi_pred_free(run->pred);
+    run->pred = NULL;
+    run->key_next = true;
+}
+
+static ckp_status
+no_loss_of(const ckp_state *s, bool **out, ckp_error *err)
+{
+    *out = ckpi_calloc(s->n + 1, sizeof **out);
+    if (*out == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu tensors", s->n);
+    for (size_t i = 0; i < s->n; i++)
+        (*out)[i] = s->t[i].lossless;
+    return CKP_OK;
+}
+
+/* The predictor in hand fits when tables and layouts are equal; otherwise it is made anew and the save is a key. */
+static ckp_status
+fit_pred(ckp_run *run, const ckp_state *state, ckp_error *err)
+{
+    ckpi_table *table = NULL;
+    ckpi_layout *layout = NULL;
+    bool *no_loss = NULL;
+
+    ckp_status st = ckpi_table_from_state(&table, state, err);
+    if (st == CKP_OK)
+        st = no_loss_of(state, &no_loss, err);
+    if (st == CKP_OK)
+        st = ckpi_layout_new(&layout, table, run->set.lossy, run->set.weights_only, no_loss, CKPI_PACK_GROUPED, err);
+    free(no_loss);
+    if (st != CKP_OK) {
+        ckpi_table_free(table);
+        return st;
+    }
+    if (run->pred != NULL && ckpi_id_eq(run->pred->table->id, table->id) && ckpi_layout_equal(run->pred->layout, layout)) {
+        ckpi_table_free(table);
+        ckpi_layout_free(layout);
+    } else {
+        drop_pred(run);
+        st = ckpi_pred_new(&run->pred, table, layout, err);
+    }
+    if (st == CKP_OK && run->stages == NULL) {
+        run->stages = ckpi_calloc(run->pred->layout->n, sizeof *run->stages);
+        if (run->stages == NULL)
+            st = ckpi_fail(err, CKP_ENOMEM, "no memory for stages");
+    }
+    return st;
+}
+
+/* Bytes that stages of all groups take. */
+static uint64_t
+stage_need(const ckpi_layout *l, bool exact)
+{
+    uint64_t sum = 0;
+    for (size_t g = 0; g < l->n; g++) {
+        const ckpi_group *grp = &l->g[g];
+        sum += !grp->lossy ? grp->bytes : (exact ? grp->bytes : grp->n) + (grp->has_m ? grp->n : 0) + (grp->has_v ? grp->n : 0);
+    }
+    return sum;
+}
+
+/* ---- the pass --------------------------------------------------------------------------------------------------- */
+
+typedef struct pass_job { const ckpi_pass *pass; ckpi_stage *stages; bool exact; } pass_job;
+
+static ckp_status
+pass_one(void *user, size_t g, ckpi_scratch *ws, ckp_error *err)
+{
+    const pass_job *j = user;
+    const ckpi_group *grp = &j->pass->pred->layout->g[g];
+    const ckp_status st = ckpi_stage_alloc(&j->stages[g], grp, j->exact, err);
+    return st == CKP_OK ? ckpi_pass_group(j->pass, g, &j->stages[g], ws, err) : st;
+}
+
+static bool
+has_pull(const ckp_state *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->t[i].pull != NULL)
+            return true;
+    return false;
+}
+
+static ckp_status
+run_pass(ckp_run *run, const ckpi_pass *pass, ckp_error *err)
+{
+    pass_job j = {pass, run->stages, pass->set->exact_weights};
+    ckp_status st = CKP_OK;
+
+    if (!has_pull(pass->state))
+        return ckpi_ctx_run(run->front, run->pred->layout->n, pass_one, &j, err);
+    for (size_t g = 0; st == CKP_OK && g < run->pred->layout->n; g++) {
+        ckpi_scratch_reset(run->front->ws[0]);
+        st = pass_one(&j, g, run->front->ws[0], err);
+    }
+    return st;
+}
+
+static void
+count_raw(ckpi_save_job *job, const ckpi_table *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        const ckpi_rec *r = &t->rec[i];
+        if (r->alias_of != CKPI_NO_TENSOR)
+            continue;
+        job->raw_bytes += r->bytes;
+        job->raw_by_role[r->role] += r->bytes;
+        job->params_by_role[r->role] += r->numel;
+    }
+}
+
+/* From sealed state to a job that the worker can do without the live tensors. */
+static ckp_status
+take(ckp_run *run, ckp_state *state, ckpi_pass *pass, ckp_error *err)
+{
+    ckpi_save_job *job = &run->job;
+    const bool lossy = run->set.lossy;
+
+    ckp_status st = fit_pred(run, state, err);
+    if (st != CKP_OK)
+        return st;
+    job->key = job->key || run->key_next || run->base.chain + 1 >= run->opt.key_every;
+    count_raw(job, run->pred->table);
+    *pass = (ckpi_pass){.pred = run->pred, .state = state, .set = &job->set, .key = job->key,
+                        .run_key = ckpi_store_run_id(run->store).lo, .restore_count = run->restore_count, .cpu = run->front->cpu};
+    if (lossy && job->key)
+        st = ckpi_pass_prepare(run->front, pass, err);
+    if (st != CKP_OK)
+        return st;
+    if (lossy)
+        ckpi_pass_steps(pass);
+    job->inline_pass = stage_need(run->pred->layout, job->set.exact_weights) > ckpi_memory_budget(&run->opt.coding);
+    if (job->inline_pass) {
+        job->pass = pass;
+        return CKP_OK;
+    }
+    st = run_pass(run, pass, err);
+    if (st == CKP_OK && lossy)
+        ckpi_pass_finish(pass, run->stages);
+    return st;
+}
+
+/* Gives the job to the worker. */
+static void
+hand_over(ckp_run *run)
+{
+    (void)pthread_mutex_lock(&run->mutex);
+    run->busy = true;
+    (void)pthread_cond_broadcast(&run->cond);
+    (void)pthread_mutex_unlock(&run->mutex);
+}
+
+static ckp_status
+check_call(const ckp_run *run, uint64_t step, const ckp_state *state, const ckp_save_options *opt, ckp_error *err)
+{
+    const ckp_status st = ckpi_session_check(run, err);
+    if (st != CKP_OK)
+        return st;
+    if (state == NULL || opt->size != sizeof *opt || (opt->n_metrics != 0 && opt->metrics == NULL))
+        return ckpi_fail(err, CKP_EINVAL, "run_save: NULL state or bad options");
+    if (step > INT64_MAX)
+        return ckpi_fail(err, CKP_EINVAL, "step %llu is out of range", (unsigned long long)step);
+    return CKP_OK;
+}
+
+static bool
+skip(ckp_run *run)
+{
+    if (run->opt.busy != CKP_BUSY_SKIP || !ckp_run_busy(run))
+        return false;
+    (void)pthread_mutex_lock(&run->mutex);
+    run->stats.skipped++;
+    (void)pthread_mutex_unlock(&run->mutex);
+    return true;
+}
+
+ckp_status
+ckp_run_save(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_options *opt, bool *taken, ckp_error *err)
+{
+    const ckp_save_options defaults = CKP_SAVE_OPTIONS_INIT;
+    const double started = ckpi_seconds(), cpu0 = ckpi_thread_cpu_seconds();
+    ckpi_pass pass;
+
+    if (taken != NULL)
+        *taken = false;
+    opt = opt != NULL ? opt : &defaults;
+    ckp_status st = check_call(run, step, state, opt, err);
+    if (st != CKP_OK || skip(run))
+        return st;
+    st = ckp_run_wait(run, err);
+    if (st != CKP_OK)
+        return st;
+    st = ckpi_state_seal(state, err);
+    if (st != CKP_OK)
+        return st;
+    ckpi_session_job_clear(&run->job);
+    ckpi_save_job *job = &run->job;
+    const double pool0 = ckpi_pool_cpu_seconds(run->front->pool);
+    job->step = step;
+    job->key = opt->key;
+    job->set = run->set;
+    job->set.exact_weights = opt->final && run->set.lossy;
+    job->started = started;
+    ckpi_buf_put(&job->tree, state->tree.data, state->tree.len);
+    st = ckpi_buf_status(&job->tree, err, "the state tree");
+    if (st == CKP_OK)
+        st = copy_metrics(job, opt, err);
+    if (st == CKP_OK)
+        st = take(run, state, &pass, err);
+    if (st != CKP_OK) {
+        run->key_next = true;    /* the reconstruction may have moved half way */
+        return st;
+    }
+    job->cpu_front = ckpi_thread_cpu_seconds() - cpu0 + ckpi_pool_cpu_seconds(run->front->pool) - pool0;
+    if (job->inline_pass) {
+        st = ckpi_session_write(run, err);
+        run->stats.stall = ckpi_seconds() - started;
+        if (taken != NULL)
+            *taken = st == CKP_OK;
+        return st;
+    }
+    run->last_stall = ckpi_seconds() - started;
+    hand_over(run);
+    if (taken != NULL)
+        *taken = true;
+    return opt->wait ? ckp_run_wait(run, err) : CKP_OK;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing a run, waiting, statistics. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/fail.h"
+#include "base/limits.h"
+#include "os/host.h"
+#include "run/session.h"
+
+ckp_status
+ckpi_session_check(const ckp_run *run, ckp_error *err)
+{
+    if (run == NULL)
+        return ckpi_fail(err, CKP_EINVAL, "no run");
+    if (run->pid != ckpi_pid())
+        return ckpi_fail(err, CKP_EFORK, "this run was opened by process %lld; a forked child cannot use it", (long long)run->pid);
+    return CKP_OK;
+}
+
+static ckp_status
+check_options(const ckp_run_options *o, ckp_error *err)
+{
+    if (o->size != sizeof *o)
+        return ckpi_fail(err, CKP_EINVAL, "run options of size %zu; this library knows %zu", o->size, sizeof *o);
+    if (o->key_every == 0 || o->key_every > CKPI_MAX_CHAIN)
+        return ckpi_fail(err, CKP_EINVAL, "key_every %u is not between 1 and %u", o->key_every, (unsigned)CKPI_MAX_CHAIN);
+    if (o->lock_seconds < 2 || o->lock_seconds > 86400)
+        return ckpi_fail(err, CKP_EINVAL, "lock_seconds %u is not between 2 and 86400", o->lock_seconds);
+    if ((unsigned)o->busy > CKP_BUSY_SKIP)
+        return ckpi_fail(err, CKP_EINVAL, "no busy policy %d", (int)o->busy);
+    return ckpi_coding_check(&o->coding, err);
+}
+
+static ckp_status
+start_worker(ckp_run *run, ckp_error *err)
+{
+    if (pthread_mutex_init(&run->mutex, NULL) != 0)
+        return ckpi_fail(err, CKP_ENOMEM, "no mutex");
+    if (pthread_cond_init(&run->cond, NULL) != 0) {
+        (void)pthread_mutex_destroy(&run->mutex);
+        return ckpi_fail(err, CKP_ENOMEM, "no condition variable");
+    }
+    run->sync_made = true;
+    const int e = pthread_create(&run->thread, NULL, ckpi_session_worker, run);
+    if (e != 0)
+        return ckpi_fail_errno(err, e, "cannot start the saving thread");
+    run->thread_made = true;
+    return CKP_OK;
+}
+
+ckp_status
+ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_error *err)
+{
+    const ckp_run_options defaults = CKP_RUN_OPTIONS_INIT;
+    ckpi_fs *fs = NULL;
+    ckp_run *run = NULL;
+    ckp_status st;
+
+    if (out == NULL || dir == NULL)
+        return ckpi_fail(err, CKP_EINVAL, "run_open: NULL argument");
+    *out = NULL;
+    st = check_options(opt != NULL ? opt : &defaults, err);
+    if (st != CKP_OK)
+        return st;
+    run = ckpi_calloc(1, sizeof *run);
+    if (run == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for a run");
+    run->pid = ckpi_pid();
+    run->opt = opt != NULL ? *opt : defaults;
+    run->set = ckpi_profile_settings(&run->opt.coding);
+    run->key_next = true;
+    run->stats.size = sizeof run->stats;
+    const ckpi_store_options so = {.lock_expiry_s = run->opt.lock_seconds};
+    st = ckpi_fs_posix(&fs, dir, true, err);
+    if (st == CKP_OK)
+        st = ckpi_store_open(&run->store, fs, CKPI_STORE_WRITE, &so, err);
+    if (st == CKP_OK)
+        st = ckpi_ctx_new(&run->front, run->opt.coding.threads, false, err);
+    if (st == CKP_OK)
+        st = ckpi_ctx_new(&run->back, run->opt.coding.threads, true, err);
+    if (st == CKP_OK)
+        st = start_worker(run, err);
+    if (st != CKP_OK) {
+        ckpi_fail_file(err, dir);
+        (void)ckp_run_close(run, NULL);
+        return st;
+    }
+    *out = run;
+    return CKP_OK;
+}
+
+void
+ckpi_session_drain(ckp_run *run)
+{
+    if (!run->thread_made)
+        return;
+    (void)pthread_mutex_lock(&run->mutex);
+    while (run->busy)
+        (void)pthread_cond_wait(&run->cond, &run->mutex);
+    (void)pthread_mutex_unlock(&run->mutex);
+}
+
+ckp_status
+ckp_run_wait(ckp_run *run, ckp_error *err)
+{
+    ckp_status st = ckpi_session_check(run, err);
+    if (st != CKP_OK)
+        return st;
+    ckpi_session_drain(run);
+    st = run->failed;            /* no job in flight: this thread's alone */
+    if (st != CKP_OK && err != NULL)
+        *err = run->failure;
+    run->failed = CKP_OK;
+    return st;
+}
+
+bool
+ckp_run_busy(const ckp_run *run)
+{
+    ckp_run *r = (ckp_run *)(uintptr_t)run;   /* a lock is no change that the caller could see */
+    if (ckpi_session_check(run, NULL) != CKP_OK)
+        return false;
+    (void)pthread_mutex_lock(&r->mutex);
+    const bool busy = r->busy;
+    (void)pthread_mutex_unlock(&r->mutex);
+    return busy;
+}
+
+void
+ckp_run_stats(const ckp_run *run, ckp_save_stats *st)
+{
+    ckp_run *r = (ckp_run *)(uintptr_t)run;
+    if (run == NULL || st == NULL || st->size != sizeof *st || run->pid != ckpi_pid())
+        return;
+    (void)pthread_mutex_lock(&r->mutex);
+    *st = r->stats;
+    (void)pthread_mutex_unlock(&r->mutex);
+}
+
+static void
+free_stages(ckp_run *run)
+{
+    for (size_t g = 0; run->stages != NULL && g < run->pred->layout->n; g++)
+        ckpi_stage_free(&run->stages[g]);
+    free(run->stages);
+    run->stages = NULL;
+}
+
+ckp_status
+ckp_run_close(ckp_run *run, ckp_error *err)
+{
+    ckp_status st = CKP_OK;
+
+    if (run == NULL)
+        return CKP_OK;
+    if (run->pid != ckpi_pid())  /* a forked child: the worker and the lock are the parent's; memory goes with the process */
+        return ckpi_session_check(run, err);
+    if (run->thread_made) {
+        st = ckp_run_wait(run, err);
+        (void)pthread_mutex_lock(&run->mutex);
+        run->stop = true;
+        (void)pthread_cond_broadcast(&run->cond);
+        (void)pthread_mutex_unlock(&run->mutex);
+        (void)pthread_join(run->thread, NULL);
+    }
+    if (run->sync_made) {
+        (void)pthread_cond_destroy(&run->cond);
+        (void)pthread_mutex_destroy(&run->mutex);
+    }
+    free_stages(run);
+    ckpi_pred_free(run->pred);
+    ckpi_session_job_clear(&run->job);
+    ckpi_buf_free(&run->base.table_tree);
+    ckpi_ctx_free(run->front);
+    ckpi_ctx_free(run->back);
+    ckpi_store_free(run->store);
+    free(run);
+    return st;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A session: a run that is open for writing.
+ *
+ *   caller's thread                         worker thread (lowest priority)
+ *   save: wait or skip, seal, [survey],     idle: refresh the lock
+ *         pass over live memory  -- job -->  begin, encode, fsync, publish, commit, retain
+ *
+ * The predictor and the stages belong to the caller's thread while no job is in flight, to the worker while one is. `busy` says which;
+ * it changes under the mutex only. After a failed job the predictor no longer describes a committed checkpoint, so the next save is a key
+ * (docs/runs.md, invariant 10).
+ */
+#ifndef CKPI_RUN_SESSION_H
+#define CKPI_RUN_SESSION_H
+#include <pthread.h>
+#include <ckpress/run.h>
+#include "engine/encode.h"
+#include "run/profile.h"
+#include "store/store.h"
+
+/* What the worker needs to know of one save. */
+typedef struct ckpi_save_job {
+    uint64_t step;
+    bool key;
+    bool inline_pass;            /* stages do not fit the budget: the pass is part of the encoding, on the caller's thread */
+    const ckpi_pass *pass;       /* then */
+    ckpi_settings set;
+    ckpi_buf tree;               /* a copy */
+    ckp_metric *metrics;         /* owned, names too */
+    size_t n_metrics;
+    uint64_t raw_bytes, raw_by_role[CKP_ROLE_COUNT_], params_by_role[CKP_ROLE_COUNT_];
+    double started, cpu_front;
+} ckpi_save_job;
+
+/* The checkpoint that the predictor describes. */
+typedef struct ckpi_base_ref {
+    char dir[CKPI_DIR_NAME_MAX];
+    ckpi_id checkpoint, shard;   /* content ids */
+    uint32_t chain;
+    ckpi_id table_content;       /* shard that stores table and tree */
+    ckpi_buf table_tree;         /* that tree, the dictionary for later ones */
+} ckpi_base_ref;
+
+struct ckp_run {
+    int64_t pid;
+    ckp_run_options opt;
+    ckpi_settings set;
+    ckpi_store *store;
+    ckpi_ctx *front, *back;      /* threads of the pass; of the coding */
+    ckpi_pred *pred;             /* NULL before the first save */
+    ckpi_stage *stages;          /* by group of pred */
+    bool key_next;
+    ckpi_base_ref base;
+    char parent[CKPI_DIR_NAME_MAX];
+    uint64_t restore_count;
+    ckpi_save_job job;
+    /* between the threads: */
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    bool thread_made, sync_made, busy, stop;
+    ckp_status failed;           /* of the last job, not yet told */
+    ckp_error failure;
+    ckp_save_stats stats;        /* of the last job that ended */
+    double last_stall;
+    double refreshed;            /* the lock, last; the worker's */
+};
+
+/* Worker. */
+void *ckpi_session_worker(void *run);
+/* One job from begin to commit; also called on the caller's thread for inline passes. */
+CKP_MUST_USE ckp_status ckpi_session_write(ckp_run *run, ckp_error *err);
+void ckpi_session_job_clear(ckpi_save_job *job);
+/* CKP_EFORK in a forked child. */
+CKP_MUST_USE ckp_status ckpi_session_check(const ckp_run *run, ckp_error *err);
+/* Waits until no job is in flight; does not look at its failure. */
+void ckpi_session_drain(ckp_run *run);
+#endif

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The saving thread: encode, write, fsync, commit, retain. */
+#include <string.h>
+#include <time.h>
+#include "base/clock.h"
+#include "base/fail.h"
+#include "run/session.h"
+
+/* Refreshes the lock when a fifth of its life is over. A lock that is lost shows at the next commit, which re-reads it. */
+static void
+refresh_when_due(ckp_run *run)
+{
+    if (ckpi_seconds() - run->refreshed < (double)run->opt.lock_seconds / 5.0)
+        return;
+    run->refreshed = ckpi_seconds();
+    const ckp_status st = ckpi_store_refresh(run->store, NULL);
+    (void)st;
+}
+
+/* Between windows of an encoding. */
+static int
+keep_lock(void *user, uint64_t done, uint64_t total)
+{
+    (void)done;
+    (void)total;
+    refresh_when_due(user);
+    return 0;
+}
+
+/* ---- one file --------------------------------------------------------------------------------------------------- */
+
+static ckpi_file_info
+file_info(const ckp_run *run)
+{
+    const ckpi_save_job *job = &run->job;
+    ckpi_file_info i = {.features = run->set.lossy ? CKPI_FEAT_LOSSY : 0};
+
+    if (!job->key) {
+        i.is_delta = 1;
+        i.features |= CKPI_FEAT_DELTA;
+        i.chain = (uint16_t)(run->base.chain + 1);
+        i.base_content = run->base.shard;
+        i.table_content = run->base.table_content;
+    }
+    return i;
+}
+
+/* Whether lossless bytes may stay in memory as the base of the next save: beside the stages, within the budget. */
+static bool
+may_keep_raw(const ckp_run *run)
+{
+    uint64_t lossless = 0, held = ckpi_pred_bytes(run->pred);
+
+    for (size_t g = 0; g < run->pred->layout->n; g++) {
+        const ckpi_group *grp = &run->pred->layout->g[g];
+        lossless += grp->lossy ? 0 : grp->bytes;
+        held += ckpi_stage_bytes(&run->stages[g], grp);
+        held -= run->pred->raw[g] != NULL ? grp->bytes : 0;
+    }
+    return held + lossless <= ckpi_memory_budget(&run->opt.coding);
+}
+
+static ckp_status
+write_shard(ckp_run *run, ckpi_writer *w, ckpi_fmt_sum *sum, ckp_error *err)
+{
+    ckpi_save_job *job = &run->job;
+    const ckpi_file_info info = file_info(run);
+    const ckpi_encode_job ej = {.pred = run->pred, .stages = job->inline_pass ? NULL : run->stages, .pass = job->pass,
+                                .effort = (ckpi_effort)run->opt.coding.effort,
+                                .progress = keep_lock, .progress_user = run,
+                                .keep_raw = !job->inline_pass && run->opt.key_every > 1 && may_keep_raw(run)};
+    ckpi_fmt_writer *fw = NULL;
+
+    ckp_status st = ckpi_fmt_writer_new(&fw, w, &info, run->pred->table, job->tree.data, job->tree.len, job->key ? NULL : run->pred->table,
+                                        run->base.table_tree.data, job->key ? 0 : run->base.table_tree.len, err);
+    if (st == CKP_OK)
+        st = ckpi_encode_file(job->inline_pass ? run->front : run->back, &ej, fw, sum, err);
+    ckpi_fmt_writer_free(fw);
+    return st;
+}
+
+/* ---- manifest --------------------------------------------------------------------------------------------------- */
+
+static ckp_status
+fill_manifest(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
+{
+    const ckpi_save_job *job = &run->job;
+
+    m->kind = job->key ? CKPI_CKPT_KEY : CKPI_CKPT_DELTA;
+    m->chain = job->key ? 0 : run->base.chain + 1;
+    m->restores = (uint32_t)run->restore_count;
+    m->raw_bytes = job->raw_bytes;
+    m->params = job->params_by_role[CKP_ROLE_WEIGHT] + job->params_by_role[CKP_ROLE_MASTER];
+    ckp_status st = ckpi_manifest_set(&m->profile, ckp_profile_name(run->opt.coding.profile), err);
+    if (st == CKP_OK && run->parent[0] != '\0')
+        st = ckpi_manifest_set(&m->parent, run->parent, err);
+    if (st == CKP_OK && !job->key) {
+        m->base = run->base.checkpoint;
+        st = ckpi_manifest_set(&m->base_dir, run->base.dir, err);
+    }
+    for (size_t i = 0; st == CKP_OK && i < job->n_metrics; i++)
+        st = ckpi_manifest_add_metric(m, job->metrics[i].name, job->metrics[i].value, err);
+    return st;
+}
+
+/* The committed checkpoint becomes the base of the next. */
+static ckp_status
+become_base(ckp_run *run, const char *dir, const ckpi_manifest *m, ckpi_id shard, ckp_error *err)
+{
+    ckpi_save_job *job = &run->job;
+    ckp_status st = CKP_OK;
+
+    if (job->key) {
+        run->base.table_content = shard;
+        ckpi_buf_clear(&run->base.table_tree);
+        ckpi_buf_put(&run->base.table_tree, job->tree.data, job->tree.len);
+        st = ckpi_buf_status(&run->base.table_tree, err, "the state tree");
+    }
+    (void)memcpy(run->base.dir, dir, sizeof run->base.dir);
+    (void)memcpy(run->parent, dir, sizeof run->parent);
+    run->base.checkpoint = m->content;
+    run->base.shard = shard;
+    run->base.chain = m->chain;
+    run->key_next = st != CKP_OK || job->inline_pass;    /* an inline pass leaves no numbers for steps */
+    run->pred->valid = !run->key_next;
+    return CKP_OK;               /* the checkpoint is there; at worst the next is a key */
+}
+
+/* ---- the job ---------------------------------------------------------------------------------------------------- */
+
+static void
+add_stats(ckp_run *run, const ckpi_fmt_sum *sum, const ckpi_manifest *m, double encode, double cpu, double write)
+{
+    const ckpi_save_job *job = &run->job;
+    ckp_save_stats *s = &run->stats;
+
+    s->step = job->step;
+    s->sequence = m->sequence;
+    s->is_key = job->key;
+    s->committed = true;
+    s->stall = run->last_stall;
+    s->encode = encode;
+    s->write = write;
+    s->total = ckpi_seconds() - job->started;
+    s->cpu = job->cpu_front + cpu;
+    s->raw_bytes = job->raw_bytes;
+    uint64_t by_role = 0;
+    for (int r = 0; r < CKP_ROLE_COUNT_; r++) {
+        s->raw_by_role[r] = job->raw_by_role[r];
+        s->params_by_role[r] = job->params_by_role[r];
+        s->stored_by_role[r] = sum->stored_by_role[r];
+        by_role += sum->stored_by_role[r];
+    }
+    ckpi_buf b = CKPI_BUF_INIT;
+    s->stored_bytes = sum->length;
+    if (ckpi_manifest_print(m, &b, NULL) == CKP_OK)
+        s->stored_bytes += b.len;
+    ckpi_buf_free(&b);
+    s->overhead_bytes = s->stored_bytes - by_role;
+    s->memory_bytes = ckpi_pred_bytes(run->pred);
+    for (size_t g = 0; g < run->pred->layout->n; g++)
+        s->memory_bytes += ckpi_stage_bytes(&run->stages[g], &run->pred->layout->g[g]);
+}
+
+static ckp_status
+commit(ckp_run *run, ckpi_attempt *a, const ckpi_writer *w, const ckpi_fmt_sum *sum, ckpi_manifest *m, ckp_error *err)
+{
+    char name[CKPI_DIR_NAME_MAX], dir[CKPI_DIR_NAME_MAX];
+    ckpi_id hash;
+
+    ckpi_shard_name(name, 0, 1);
+    (void)memcpy(dir, ckpi_attempt_dir(a), strlen(ckpi_attempt_dir(a)) + 1);
+    ckp_status st = ckpi_writer_hash(w, &hash, err);
+    if (st == CKP_OK)
+        st = fill_manifest(run, m, err);
+    if (st == CKP_OK)
+        st = ckpi_manifest_add_shard(m, name, ckpi_writer_pos(w), hash, sum->content, err);
+    if (st != CKP_OK) {
+        ckpi_store_abort(run->store, a);
+        return st;
+    }
+    m->content = ckpi_hash128(&m->shards[0].content, sizeof m->shards[0].content);
+    st = ckpi_store_commit(run->store, a, m, err);
+    return st == CKP_OK ? become_base(run, dir, m, sum->content, err) : st;
+}
+
+ckp_status
+ckpi_session_write(ckp_run *run, ckp_error *err)
+{
+    const double t0 = ckpi_seconds(), c0 = ckpi_thread_cpu_seconds(), p0 = ckpi_pool_cpu_seconds(run->back->pool);
+    ckpi_manifest *m = ckpi_manifest_new();
+    ckpi_attempt *a = NULL;
+    ckpi_writer *w = NULL;
+    ckpi_fmt_sum sum = {0};
+    double t1 = t0, cpu = 0.0;
+    ckp_status st = m != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a manifest");
+
+    run->key_next = true;        /* until this save is committed */
+    if (st == CKP_OK)
+        st = ckpi_store_begin(run->store, run->job.step, &a, err);
+    if (st == CKP_OK)
+        st = ckpi_store_shard(run->store, a, 0, 1, &w, err);
+    if (st == CKP_OK)
+        st = write_shard(run, w, &sum, err);
+    if (st == CKP_OK) {
+        t1 = ckpi_seconds();
+        cpu = ckpi_thread_cpu_seconds() - c0 + ckpi_pool_cpu_seconds(run->back->pool) - p0;
+        st = ckpi_writer_finish(w, err);
+    }
+    if (st != CKP_OK) {
+        ckpi_writer_free(w);
+        ckpi_store_abort(run->store, a);
+        ckpi_manifest_free(m);
+        return st;
+    }
+    st = commit(run, a, w, &sum, m, err);
+    ckpi_writer_free(w);
+    if (st == CKP_OK) {
+        (void)pthread_mutex_lock(&run->mutex);
+        add_stats(run, &sum, m, t1 - t0, cpu, ckpi_seconds() - t1);
+        (void)pthread_mutex_unlock(&run->mutex);
+    }
+    if (st == CKP_OK && run->opt.keep_last != 0)
+        st = ckpi_store_retain(run->store, run->opt.keep_last, NULL, 0, NULL, err);
+    ckpi_manifest_free(m);
+    return st;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------------------------- */
+
+static void
+finish_job(ckp_run *run, ckp_status st, const ckp_error *e)
+{
+    (void)pthread_mutex_lock(&run->mutex);
+    run->failed = st;
+    if (st != CKP_OK)
+        run->failure = *e;
+    run->stats.saves += st == CKP_OK;
+    run->stats.failed += st != CKP_OK;
+    run->busy = false;
+    (void)pthread_cond_broadcast(&run->cond);
+    (void)pthread_mutex_unlock(&run->mutex);
+}
+
+/* Waits for a job, or for the time to refresh the lock. Called with the mutex held. */
+static void
+wait_for_work(ckp_run *run)
+{
+    struct timespec t = {0};
+
+    (void)timespec_get(&t, TIME_UTC);
+    t.tv_sec += (time_t)(run->opt.lock_seconds / 4 != 0 ? run->opt.lock_seconds / 4 : 1);
+    (void)pthread_cond_timedwait(&run->cond, &run->mutex, &t);
+}
+
+void *
+ckpi_session_worker(void *arg)
+{
+    ckp_run *run = arg;
+    ckp_error e;
+
+    ckpi_thread_low_priority();
+    (void)pthread_mutex_lock(&run->mutex);
+    while (!run->stop) {
+        (void)pthread_mutex_unlock(&run->mutex);
+        refresh_when_due(run);
+        (void)pthread_mutex_lock(&run->mutex);
+        if (run->busy) {
+            (void)pthread_mutex_unlock(&run->mutex);
+            ckpi_error_clear(&e);
+            const ckp_status st = ckpi_session_write(run, &e);
+            finish_job(run, st, &e);
+            (void)pthread_mutex_lock(&run->mutex);
+        }
+        if (!run->busy && !run->stop)
+            wait_for_work(run);
+    }
+    (void)pthread_mutex_unlock(&run->mutex);
+    return NULL;
+}
