@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpress._core: the public C API as Python objects, and nothing more. What a model or an optimizer is, is known in
+ * python/ckpress.
+ *
+ * Rules here: the interpreter lock is released around every call that reads, codes or writes; no tensor is copied (buffers and data
+ * pointers go straight to the library); every failure becomes the exception class of its status (python/ckpress/errors.py).
+ */
+#ifndef CKPY_CORE_H
+#define CKPY_CORE_H
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <string.h>
+#include <ckpress/ckpress.h>
+
+/** State of the module: its types. */
+typedef struct ckpy_types {
+    PyTypeObject *state, *run, *checkpoint;
+} ckpy_types;
+
+/** What belongs to the type of `self`, one of ours; never NULL for such an object. */
+ckpy_types *ckpy_types_of(PyObject *self);
+
+/* ---- convert.c ---- */
+
+/** Sets the exception of `st`; an exception that is already set (a cancelled progress callback) stays. Always NULL. */
+PyObject *ckpy_raise(ckp_status st, const ckp_error *err);
+
+/** Extents of a tensor. Owned by the caller: ckpy_shape_free. */
+typedef struct ckpy_shape {
+    unsigned ndim;
+    uint64_t *extent;        /* NULL if ndim is 0 */
+    int64_t *stride;         /* elements; NULL: contiguous */
+} ckpy_shape;
+#define CKPY_SHAPE_INIT {0, NULL, NULL}
+/** From a tuple of ints and a tuple of as many or None. false with an exception set; *out is then empty. */
+bool ckpy_shape_from(ckpy_shape *out, PyObject *shape, PyObject *strides);
+void ckpy_shape_free(ckpy_shape *s);
+/** Tuple of n ints. */
+PyObject *ckpy_tuple_u64(const uint64_t *v, size_t n);
+
+/** The dtype of that name (ckp_dtype_name), or 0 with ValueError set. */
+ckp_dtype ckpy_dtype_from(const char *name);
+
+/** From (profile, quality, threads, effort, memory_budget). false with an exception set. */
+bool ckpy_coding_from(ckp_coding *out, PyObject *tuple);
+
+/** Names of files: UTF-8 pointers into a sequence that stays alive with `owner`. */
+typedef struct ckpy_paths {
+    PyObject *owner;         /* tuple of bytes objects */
+    const char **path;
+    size_t n;
+} ckpy_paths;
+#define CKPY_PATHS_INIT {NULL, NULL, 0}
+bool ckpy_paths_from(ckpy_paths *out, PyObject *sequence);
+void ckpy_paths_free(ckpy_paths *p);
+
+/** A ckp_progress_fn: user is a callable (done, total) or None. Signals are looked at too, so Ctrl-C stops a long call. */
+int ckpy_progress(void *user, uint64_t done, uint64_t total);
+
+/** Memory of a tensor: an int (data pointer) or an object with the buffer protocol. */
+typedef struct ckpy_memory {
+    void *data;
+    Py_ssize_t len;          /* -1: a data pointer, whose length is the caller's promise */
+    Py_buffer view;
+    bool has_view;
+} ckpy_memory;
+bool ckpy_memory_from(ckpy_memory *out, PyObject *obj, bool writable);
+void ckpy_memory_free(ckpy_memory *m);
+
+/** Sets dict[key] and gives up `value` (NULL: an exception is set). */
+bool ckpy_set(PyObject *dict, const char *key, PyObject *value);
+/** {role name: n} of the roles with n > 0. */
+PyObject *ckpy_by_role(const uint64_t *n);
+
+/* ---- state.c, tree.c, run.c, checkpoint.c, files.c ---- */
+
+extern PyType_Spec ckpy_state_spec, ckpy_run_spec, ckpy_checkpoint_spec;
+
+/** The state in `obj`, marked as in use by a long call so that other threads cannot change it; NULL with an exception set. */
+ckp_state *ckpy_state_take(PyObject *obj, const ckpy_types *types);
+void ckpy_state_give_back(PyObject *obj);
+
+/** Nodes of an encoded tree as a list of tuples (type, ...). */
+PyObject *ckpy_tree_list(const void *data, size_t len);
+
+/** Wraps an open checkpoint, which it takes; NULL with an exception set (then it is closed). */
+PyObject *ckpy_checkpoint_wrap(const ckpy_types *types, ckp_checkpoint *ck);
+/** The checkpoint in `obj`, kept open until given back; NULL with an exception set. */
+ckp_checkpoint *ckpy_checkpoint_take(PyObject *obj, const ckpy_types *types);
+void ckpy_checkpoint_give_back(PyObject *obj);
+
+extern PyMethodDef ckpy_file_functions[];
+#endif

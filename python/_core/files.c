@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Functions of the module: opening, single files, conversion, listing, checking. */
+#include "_core/core.h"
+
+PyDoc_STRVAR(open_run_doc, "open_run(dir, step, verify_payload) -> Checkpoint\n--\n\nstep -1: the newest valid one.");
+
+static PyObject *
+open_run(PyObject *module, PyObject *args)
+{
+    PyObject *dir = NULL;
+    long long step;
+    int verify;
+    if (!PyArg_ParseTuple(args, "O&Lp:open_run", PyUnicode_FSConverter, &dir, &step, &verify))
+        return NULL;
+    ckp_error err = {0};
+    ckp_checkpoint *ck = NULL;
+    ckp_status st;
+    Py_BEGIN_ALLOW_THREADS
+    st = ckp_checkpoint_open_run(&ck, PyBytes_AsString(dir), step, verify != 0, &err);
+    Py_END_ALLOW_THREADS
+    Py_DECREF(dir);
+    return st == CKP_OK ? ckpy_checkpoint_wrap(PyModule_GetState(module), ck) : ckpy_raise(st, &err);
+}
+
+PyDoc_STRVAR(open_file_doc, "open_file(path, bases=()) -> Checkpoint\n--\n\nbases: the files of a delta's chain.");
+
+static PyObject *
+open_file(PyObject *module, PyObject *args)
+{
+    PyObject *path = NULL, *bases_arg = NULL, *result = NULL;
+    ckpy_paths bases = CKPY_PATHS_INIT;
+    if (!PyArg_ParseTuple(args, "O&O:open_file", PyUnicode_FSConverter, &path, &bases_arg))
+        return NULL;
+    if (ckpy_paths_from(&bases, bases_arg)) {
+        ckp_error err = {0};
+        ckp_checkpoint *ck = NULL;
+        ckp_status st;
+        Py_BEGIN_ALLOW_THREADS
+        st = ckp_checkpoint_open_file(&ck, PyBytes_AsString(path), bases.path, bases.n, &err);
+        Py_END_ALLOW_THREADS
+        result = st == CKP_OK ? ckpy_checkpoint_wrap(PyModule_GetState(module), ck) : ckpy_raise(st, &err);
+    }
+    ckpy_paths_free(&bases);
+    Py_DECREF(path);
+    return result;
+}
+
+PyDoc_STRVAR(save_doc, "save(path, state, coding, base, replace, progress)\n--\n\nOne state to one file; base: an open Checkpoint or None.");
+
+static PyObject *
+file_save(PyObject *module, PyObject *args)
+{
+    const ckpy_types *types = PyModule_GetState(module);
+    PyObject *path = NULL, *state_arg, *coding_arg, *base_arg, *progress, *result = NULL;
+    int replace;
+    if (!PyArg_ParseTuple(args, "O&OOOpO:save", PyUnicode_FSConverter, &path, &state_arg, &coding_arg, &base_arg, &replace, &progress))
+        return NULL;
+    ckp_coding coding;
+    ckp_checkpoint *base = NULL;
+    ckp_state *state = NULL;
+    if (!ckpy_coding_from(&coding, coding_arg) || (base_arg != Py_None && (base = ckpy_checkpoint_take(base_arg, types)) == NULL))
+        goto done;
+    state = ckpy_state_take(state_arg, types);
+    if (state == NULL)
+        goto done;
+    coding.progress = ckpy_progress;
+    coding.progress_user = progress;
+    ckp_error err = {0};
+    ckp_status st;
+    Py_BEGIN_ALLOW_THREADS
+    st = ckp_file_save(PyBytes_AsString(path), state, &coding, base, replace != 0, &err);
+    Py_END_ALLOW_THREADS
+    result = st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+done:
+    if (state != NULL)
+        ckpy_state_give_back(state_arg);
+    if (base != NULL)
+        ckpy_checkpoint_give_back(base_arg);
+    Py_XDECREF(path);
+    return result;
+}
+
+/* A ckp notice: appended to a list; never fails the conversion. */
+static void
+take_notice(void *user, const char *text)
+{
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *line = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+    if (line == NULL || PyList_Append(user, line) < 0)
+        PyErr_Clear();
+    Py_XDECREF(line);
+    PyGILState_Release(gil);
+}
+
+typedef ckp_status (*convert_fn)(const char *in, const char *out, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err);
+
+static PyObject *
+convert(PyObject *args, convert_fn fn)
+{
+    PyObject *in = NULL, *out = NULL, *coding_arg, *bases_arg, *progress, *result = NULL, *notices = NULL;
+    int replace;
+    ckpy_paths bases = CKPY_PATHS_INIT;
+    if (!PyArg_ParseTuple(args, "O&O&OOpO", PyUnicode_FSConverter, &in, PyUnicode_FSConverter, &out, &coding_arg, &bases_arg, &replace,
+                          &progress))
+        goto done;
+    ckp_convert_options opt = CKP_CONVERT_OPTIONS_INIT;
+    notices = PyList_New(0);
+    if (notices == NULL || !ckpy_coding_from(&opt.coding, coding_arg) || !ckpy_paths_from(&bases, bases_arg))
+        goto done;
+    opt.coding.progress = ckpy_progress;
+    opt.coding.progress_user = progress;
+    opt.bases = bases.path;
+    opt.n_bases = bases.n;
+    opt.replace = replace != 0;
+    opt.notice = take_notice;
+    opt.notice_user = notices;
+    ckp_convert_result res = {.size = sizeof res};
+    ckp_error err = {0};
+    ckp_status st;
+    Py_BEGIN_ALLOW_THREADS
+    st = fn(PyBytes_AsString(in), PyBytes_AsString(out), &opt, &res, &err);
+    Py_END_ALLOW_THREADS
+    if (st == CKP_OK)
+        result = Py_BuildValue("{s:K,s:K,s:K,s:s,s:O}", "in_bytes", (unsigned long long)res.in_bytes, "out_bytes",
+                               (unsigned long long)res.out_bytes, "tensors", (unsigned long long)res.tensors, "kind", res.kind, "notices",
+                               notices);
+    else
+        ckpy_raise(st, &err);
+done:
+    ckpy_paths_free(&bases);
+    Py_XDECREF(notices);
+    Py_XDECREF(out);
+    Py_XDECREF(in);
+    return result;
+}
+
+PyDoc_STRVAR(compress_doc, "compress(src, dst, coding, bases, replace, progress) -> dict\n--\n\nA safetensors or PyTorch file to a .ckp.");
+
+static PyObject *
+file_compress(PyObject *module, PyObject *args)
+{
+    (void)module;
+    return convert(args, ckp_compress);
+}
+
+PyDoc_STRVAR(decompress_doc, "decompress(src, dst, coding, bases, replace, progress) -> dict\n--\n\nThe way back.");
+
+static PyObject *
+file_decompress(PyObject *module, PyObject *args)
+{
+    (void)module;
+    return convert(args, ckp_decompress);
+}
+
+/* (what, status, text) a finding. The library may call from its own threads, hence the lock. */
+static void
+take_finding(void *user, const char *what, const ckp_error *e)
+{
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *item = Py_BuildValue("(sis)", what, e != NULL ? (int)e->code : 0, e != NULL ? e->text : "");
+    if (item == NULL || PyList_Append(user, item) < 0)
+        PyErr_Clear();
+    Py_XDECREF(item);
+    PyGILState_Release(gil);
+}
+
+PyDoc_STRVAR(verify_doc, "verify(path, bases, level, threads, findings)\n--\n\nA file or a run; appends (what, status, text) to findings,"
+                         " raises the first.");
+
+static PyObject *
+file_verify(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *path = NULL, *bases_arg, *findings, *result = NULL;
+    int level;
+    unsigned int threads;
+    if (!PyArg_ParseTuple(args, "O&OiIO:verify", PyUnicode_FSConverter, &path, &bases_arg, &level, &threads, &findings))
+        return NULL;
+    ckpy_paths bases = CKPY_PATHS_INIT;
+    if (ckpy_paths_from(&bases, bases_arg)) {
+        ckp_error err = {0};
+        ckp_status st;
+        Py_BEGIN_ALLOW_THREADS
+        st = ckp_verify(PyBytes_AsString(path), bases.path, bases.n, (ckp_verify_level)level, threads, take_finding, findings, &err);
+        Py_END_ALLOW_THREADS
+        result = st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+    }
+    ckpy_paths_free(&bases);
+    Py_DECREF(path);
+    return result;
+}
+
+static void
+take_salvaged(void *user, const char *tensor, uint64_t have, uint64_t of)
+{
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *item = Py_BuildValue("(sKK)", tensor, (unsigned long long)have, (unsigned long long)of);
+    if (item == NULL || PyList_Append(user, item) < 0)
+        PyErr_Clear();
+    Py_XDECREF(item);
+    PyGILState_Release(gil);
+}
+
+PyDoc_STRVAR(salvage_doc, "salvage(src, bases, out, replace) -> [(tensor, have, of), ...]\n--\n\nWhat a damaged file still holds, elements.");
+
+static PyObject *
+file_salvage(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *in = NULL, *out = NULL, *bases_arg, *found = NULL, *result = NULL;
+    int replace;
+    ckpy_paths bases = CKPY_PATHS_INIT;
+    if (!PyArg_ParseTuple(args, "O&OO&p:salvage", PyUnicode_FSConverter, &in, &bases_arg, PyUnicode_FSConverter, &out, &replace))
+        goto done;
+    found = PyList_New(0);
+    if (found == NULL || !ckpy_paths_from(&bases, bases_arg))
+        goto done;
+    ckp_error err = {0};
+    ckp_status st;
+    Py_BEGIN_ALLOW_THREADS
+    st = ckp_salvage(PyBytes_AsString(in), bases.path, bases.n, PyBytes_AsString(out), replace != 0, take_salvaged, found, &err);
+    Py_END_ALLOW_THREADS
+    result = st == CKP_OK ? Py_NewRef(found) : ckpy_raise(st, &err);
+done:
+    ckpy_paths_free(&bases);
+    Py_XDECREF(found);
+    Py_XDECREF(out);
+    Py_XDECREF(in);
+    return result;
+}
+
+/* Appends a dict; on failure the exception stays set and stops the listing. */
+static int
+take_entry(void *user, const ckp_list_entry *e)
+{
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *d = Py_BuildValue("{s:K,s:K,s:N,s:K,s:K,s:K,s:L,s:K,s:s,s:s,s:s}", "step", (unsigned long long)e->step, "sequence",
+                                (unsigned long long)e->sequence, "is_delta", PyBool_FromLong(e->is_delta), "stored_bytes",
+                                (unsigned long long)e->stored_bytes, "raw_bytes", (unsigned long long)e->raw_bytes, "params",
+                                (unsigned long long)e->params, "saved_unix", (long long)e->saved_unix, "base_step",
+                                (unsigned long long)e->base_step, "dir", e->dir, "base_dir", e->base_dir, "health", e->health);
+    const int stop = d != NULL && PyList_Append(user, d) == 0 ? 0 : -1;
+    Py_XDECREF(d);
+    PyGILState_Release(gil);
+    return stop;
+}
+
+PyDoc_STRVAR(list_doc, "list_run(dir) -> [dict, ...]\n--\n\nThe checkpoints of a run in order of sequence.");
+
+static PyObject *
+list_run(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *dir = NULL;
+    if (!PyArg_ParseTuple(args, "O&:list_run", PyUnicode_FSConverter, &dir))
+        return NULL;
+    PyObject *list = PyList_New(0);
+    if (list != NULL) {
+        ckp_error err = {0};
+        ckp_status st;
+        Py_BEGIN_ALLOW_THREADS
+        st = ckp_run_list(PyBytes_AsString(dir), take_entry, list, &err);
+        Py_END_ALLOW_THREADS
+        if (st != CKP_OK) {
+            Py_CLEAR(list);
+            ckpy_raise(st, &err);
+        }
+    }
+    Py_DECREF(dir);
+    return list;
+}
+
+PyDoc_STRVAR(bits_doc, "dtype_bits(name) -> int\n--\n\nStorage bits of one element.");
+
+static PyObject *
+dtype_bits(PyObject *module, PyObject *args)
+{
+    (void)module;
+    const char *name;
+    if (!PyArg_ParseTuple(args, "s:dtype_bits", &name))
+        return NULL;
+    const ckp_dtype dt = ckpy_dtype_from(name);
+    return dt != (ckp_dtype)0 ? PyLong_FromUnsignedLong(ckp_dtype_bits(dt)) : NULL;
+}
+
+PyDoc_STRVAR(status_doc, "status_name(status) -> str\n--\n\nShort English name of a status.");
+
+static PyObject *
+status_name(PyObject *module, PyObject *args)
+{
+    (void)module;
+    int status;
+    return PyArg_ParseTuple(args, "i:status_name", &status) ? PyUnicode_FromString(ckp_status_name((ckp_status)status)) : NULL;
+}
+
+PyMethodDef ckpy_file_functions[] = {
+    {"open_run", open_run, METH_VARARGS, open_run_doc},
+    {"open_file", open_file, METH_VARARGS, open_file_doc},
+    {"save", file_save, METH_VARARGS, save_doc},
+    {"compress", file_compress, METH_VARARGS, compress_doc},
+    {"decompress", file_decompress, METH_VARARGS, decompress_doc},
+    {"verify", file_verify, METH_VARARGS, verify_doc},
+    {"salvage", file_salvage, METH_VARARGS, salvage_doc},
+    {"list_run", list_run, METH_VARARGS, list_doc},
+    {"dtype_bits", dtype_bits, METH_VARARGS, bits_doc},
+    {"status_name", status_name, METH_VARARGS, status_doc},
+    {NULL, NULL, 0, NULL},
+};

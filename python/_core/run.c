@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Run: a run that is open for writing. Used by one thread at a time, which the object itself enforces. */
+#include "_core/core.h"
+
+typedef struct run_object {
+    PyObject_HEAD
+    ckp_run *run;            /* NULL when closed */
+    bool entered;            /* a call without the interpreter lock is in it */
+} run_object;
+
+static bool
+enter(run_object *self)
+{
+    if (self->run == NULL)
+        PyErr_SetString(PyExc_ValueError, "the run is closed");
+    else if (self->entered)
+        PyErr_SetString(PyExc_RuntimeError, "the run is in use by another thread");
+    else
+        self->entered = true;
+    return self->entered && PyErr_Occurred() == NULL;
+}
+
+static void
+leave(run_object *self)
+{
+    self->entered = false;
+}
+
+PyDoc_STRVAR(run_doc, "Run(dir, coding, key_every, keep_last, skip_when_busy, lock_seconds)\n--\n\n"
+                      "A run directory, open for writing and locked. coding: (profile, quality, threads, effort, memory_budget).");
+
+static PyObject *
+run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *dir = NULL, *coding;
+    int skip = 0;
+    ckp_run_options opt = CKP_RUN_OPTIONS_INIT;
+    if (kwargs != NULL && PyDict_Size(kwargs) != 0) {
+        PyErr_SetString(PyExc_TypeError, "Run() takes no keyword arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "O&OIIpI:Run", PyUnicode_FSConverter, &dir, &coding, &opt.key_every, &opt.keep_last, &skip,
+                          &opt.lock_seconds))
+        return NULL;
+    opt.busy = skip ? CKP_BUSY_SKIP : CKP_BUSY_WAIT;
+    run_object *self = NULL;
+    if (!ckpy_coding_from(&opt.coding, coding))
+        goto done;
+    const allocfunc alloc = (allocfunc)(uintptr_t)PyType_GetSlot(type, Py_tp_alloc);
+    self = (run_object *)alloc(type, 0);
+    if (self == NULL)
+        goto done;
+    ckp_error err = {0};
+    ckp_status st;
+    Py_BEGIN_ALLOW_THREADS
+    st = ckp_run_open(&self->run, PyBytes_AsString(dir), &opt, &err);
+    Py_END_ALLOW_THREADS
+    if (st != CKP_OK) {
+        self->run = NULL;
+        Py_CLEAR(self);
+        ckpy_raise(st, &err);
+    }
+done:
+    Py_XDECREF(dir);
+    return (PyObject *)self;
+}
+
+/* A save in flight is finished, not lost: closing waits for it. */
+static void
+run_dealloc(run_object *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    ckp_run *run = self->run;
+    self->run = NULL;
+    if (run != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        (void)ckp_run_close(run, NULL);
+        Py_END_ALLOW_THREADS
+    }
+    const freefunc release = (freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+/* Owned by the caller (PyMem_Free); names point into the dict's keys, which live as long as it does. */
+static bool
+metrics_from(ckp_metric **out, size_t *n, PyObject *dict)
+{
+    *out = NULL;
+    *n = 0;
+    if (dict == Py_None)
+        return true;
+    if (!PyDict_Check(dict)) {
+        PyErr_SetString(PyExc_TypeError, "metrics must be a dict");
+        return false;
+    }
+    ckp_metric *m = PyMem_Calloc((size_t)PyDict_Size(dict) + 1, sizeof *m);
+    if (m == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(dict, &pos, &key, &value)) {
+        m[*n].name = PyUnicode_AsUTF8AndSize(key, NULL);
+        m[*n].value = m[*n].name != NULL ? PyFloat_AsDouble(value) : 0;
+        if (PyErr_Occurred() != NULL) {
+            PyMem_Free(m);
+            return false;
+        }
+        (*n)++;
+    }
+    *out = m;
+    return true;
+}
+
+PyDoc_STRVAR(save_doc, "save(step, state, final=False, key=False, wait=False, metrics=None) -> bool\n--\n\n"
+                       "Returns when the live tensors may change; False when it was skipped.");
+
+static PyObject *
+run_save(run_object *self, PyObject *args)
+{
+    unsigned long long step;
+    PyObject *state_arg, *metrics = Py_None;
+    int final = 0, key = 0, wait = 0;
+    if (!PyArg_ParseTuple(args, "KO|pppO:save", &step, &state_arg, &final, &key, &wait, &metrics))
+        return NULL;
+    ckp_save_options opt = CKP_SAVE_OPTIONS_INIT;
+    ckp_metric *list = NULL;
+    if (!metrics_from(&list, &opt.n_metrics, metrics))
+        return NULL;
+    opt.final = final != 0;
+    opt.key = key != 0;
+    opt.wait = wait != 0;
+    opt.metrics = list;
+    PyObject *result = NULL;
+    ckp_state *state = ckpy_state_take(state_arg, ckpy_types_of((PyObject *)self));
+    if (state == NULL)
+        goto done;
+    if (enter(self)) {
+        ckp_error err = {0};
+        bool taken = true;
+        ckp_status st;
+        Py_BEGIN_ALLOW_THREADS
+        st = ckp_run_save(self->run, step, state, &opt, &taken, &err);
+        Py_END_ALLOW_THREADS
+        leave(self);
+        result = st == CKP_OK ? PyBool_FromLong(taken) : ckpy_raise(st, &err);
+    }
+    ckpy_state_give_back(state_arg);
+done:
+    PyMem_Free(list);
+    return result;
+}
+
+PyDoc_STRVAR(wait_doc, "wait()\n--\n\nWaits for the save in flight; raises its failure.");
+
+static PyObject *
+run_wait(run_object *self, PyObject *unused)
+{
+    (void)unused;
+    if (!enter(self))
+        return NULL;
+    ckp_error err = {0};
+    ckp_status st;
+    Py_BEGIN_ALLOW_THREADS
+    st = ckp_run_wait(self->run, &err);
+    Py_END_ALLOW_THREADS
+    leave(self);
+    return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+}
+
+PyDoc_STRVAR(close_doc, "close()\n--\n\nWaits, gives the lock back; raises the last save's failure. Closing twice is fine.");
+
+static PyObject *
+run_close(run_object *self, PyObject *unused)
+{
+    (void)unused;
+    if (self->run == NULL)
+        return Py_NewRef(Py_None);
+    if (!enter(self))
+        return NULL;
+    ckp_run *run = self->run;
+    self->run = NULL;
+    ckp_error err = {0};
+    ckp_status st;
+    Py_BEGIN_ALLOW_THREADS
+    st = ckp_run_close(run, &err);
+    Py_END_ALLOW_THREADS
+    leave(self);
+    return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+}
+
+PyDoc_STRVAR(open_doc, "open(step) -> Checkpoint\n--\n\nA checkpoint to read; -1: the newest valid one. Waits for a save in flight.");
+
+static PyObject *
+run_open_checkpoint(run_object *self, PyObject *args)
+{
+    long long step;
+    if (!PyArg_ParseTuple(args, "L:open", &step) || !enter(self))
+        return NULL;
+    ckp_error err = {0};
+    ckp_checkpoint *ck = NULL;
+    ckp_status st;
+    Py_BEGIN_ALLOW_THREADS
+    st = ckp_checkpoint_open(&ck, self->run, step, &err);
+    Py_END_ALLOW_THREADS
+    leave(self);
+    return st == CKP_OK ? ckpy_checkpoint_wrap(ckpy_types_of((PyObject *)self), ck) : ckpy_raise(st, &err);
+}
+
+PyDoc_STRVAR(adopt_doc, "adopt(checkpoint)\n--\n\nTraining goes on from it: the next save is a delta against it.");
+
+static PyObject *
+run_adopt(run_object *self, PyObject *checkpoint)
+{
+    ckp_checkpoint *ck = ckpy_checkpoint_take(checkpoint, ckpy_types_of((PyObject *)self));
+    if (ck == NULL)
+        return NULL;
+    PyObject *result = NULL;
+    if (enter(self)) {
+        ckp_error err = {0};
+        ckp_status st;
+        Py_BEGIN_ALLOW_THREADS
+        st = ckp_run_adopt(self->run, ck, &err);
+        Py_END_ALLOW_THREADS
+        leave(self);
+        result = st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+    }
+    ckpy_checkpoint_give_back(checkpoint);
+    return result;
+}
+
+PyDoc_STRVAR(stats_doc, "stats() -> dict\n--\n\nFigures of the last save that ended; seconds and bytes.");
+
+static PyObject *
+stats_dict(const ckp_save_stats *s)
+{
+    PyObject *d = Py_BuildValue(
+        "{s:K,s:K,s:N,s:N,s:d,s:d,s:d,s:d,s:d,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "step", (unsigned long long)s->step, "sequence",
+        (unsigned long long)s->sequence, "is_key", PyBool_FromLong(s->is_key), "committed", PyBool_FromLong(s->committed), "stall", s->stall,
+        "encode", s->encode, "write", s->write, "total", s->total, "cpu", s->cpu, "raw_bytes", (unsigned long long)s->raw_bytes,
+        "stored_bytes", (unsigned long long)s->stored_bytes, "overhead_bytes", (unsigned long long)s->overhead_bytes, "saves",
+        (unsigned long long)s->saves, "failed", (unsigned long long)s->failed, "skipped", (unsigned long long)s->skipped, "memory_bytes",
+        (unsigned long long)s->memory_bytes);
+    if (d != NULL && !(ckpy_set(d, "raw_by_role", ckpy_by_role(s->raw_by_role)) && ckpy_set(d, "stored_by_role", ckpy_by_role(s->stored_by_role)) &&
+                       ckpy_set(d, "params_by_role", ckpy_by_role(s->params_by_role))))
+        Py_CLEAR(d);
+    return d;
+}
+
+static PyObject *
+run_stats(run_object *self, PyObject *unused)
+{
+    (void)unused;
+    if (!enter(self))
+        return NULL;
+    ckp_save_stats s = {.size = sizeof s};
+    ckp_run_stats(self->run, &s);
+    leave(self);
+    return stats_dict(&s);
+}
+
+static PyObject *
+run_busy(run_object *self, void *closure)
+{
+    (void)closure;
+    /* Readable while another thread waits in the run: that is what it is for. */
+    return PyBool_FromLong(self->run != NULL && ckp_run_busy(self->run));
+}
+
+static PyObject *
+run_closed(run_object *self, void *closure)
+{
+    (void)closure;
+    return PyBool_FromLong(self->run == NULL);
+}
+
+static PyMethodDef methods[] = {
+    {"save", (PyCFunction)(void (*)(void))run_save, METH_VARARGS, save_doc},
+    {"wait", (PyCFunction)(void (*)(void))run_wait, METH_NOARGS, wait_doc},
+    {"close", (PyCFunction)(void (*)(void))run_close, METH_NOARGS, close_doc},
+    {"open", (PyCFunction)(void (*)(void))run_open_checkpoint, METH_VARARGS, open_doc},
+    {"adopt", (PyCFunction)(void (*)(void))run_adopt, METH_O, adopt_doc},
+    {"stats", (PyCFunction)(void (*)(void))run_stats, METH_NOARGS, stats_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef getters[] = {
+    {"busy", (getter)(uintptr_t)run_busy, NULL, "True while a save is in flight.", NULL},
+    {"closed", (getter)(uintptr_t)run_closed, NULL, "True after close().", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, (void *)(uintptr_t)run_new},
+    {Py_tp_dealloc, (void *)(uintptr_t)run_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getters},
+    {Py_tp_doc, (void *)(uintptr_t)run_doc},
+    {0, NULL},
+};
+
+PyType_Spec ckpy_run_spec = {.name = "ckpress._core.Run", .basicsize = sizeof(run_object), .flags = Py_TPFLAGS_DEFAULT, .slots = slots};
