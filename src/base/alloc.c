@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include <base/alloc.h>
-#include <base/bytes.h>
-#include <base/checked.h>
+#include "base/alloc.h"
+#include "base/bytes.h"
+#include "base/checked.h"
 #include <stdlib.h>
 #include <string.h>
 

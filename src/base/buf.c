@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <base/alloc.h>
-#include <base/buf.h>
-#include <base/bytes.h>
-#include <base/fail.h>
-#include <base/float.h>
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/bytes.h"
+#include "base/fail.h"
+#include "base/float.h"
 #include <stdlib.h>
 
 void

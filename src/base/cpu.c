@@ -4,7 +4,7 @@
  * the kernel or hypervisor does not keep ZMM registers across a context switch.
  */
 #define _GNU_SOURCE
-#include <base/cpu.h>
+#include "base/cpu.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #ifdef CKPI_TEST_ENV

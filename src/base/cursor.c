@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <base/bytes.h>
-#include <base/cursor.h>
-#include <base/fail.h>
-#include <base/float.h>
+#include "base/bytes.h"
+#include "base/cursor.h"
+#include "base/fail.h"
+#include "base/float.h"
 
 ckpi_rd
 ckpi_rd_init(const void *data, size_t len, uint64_t file_offset)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of element types: one row a dtype, and everything else looks it up. */
-#include <base/checked.h>
-#include <base/dtype.h>
+#include "base/checked.h"
+#include "base/dtype.h"
 #include <string.h>
 
 #define UINT(id, name, bits) {id, name, bits, CKPI_KIND_UINT, (bits) / 8, 0, 0, false}

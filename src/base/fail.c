@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ckp_error.text is built as "file: tensor: what (at byte N)": the parts are put in front as callers learn them. */
 #define _GNU_SOURCE
-#include <base/fail.h>
+#include "base/fail.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>

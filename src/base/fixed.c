@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <base/fixed.h>
-#include <base/float.h>
+#include "base/fixed.h"
+#include "base/float.h"
 #include <math.h>
 
 float

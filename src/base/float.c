@@ -5,9 +5,9 @@
  * The array functions are the scalar ones in a loop that compilers vectorize, built once more for AVX2.
  */
 #define _GNU_SOURCE
-#include <base/bytes.h>
-#include <base/cpu.h>
-#include <base/float.h>
+#include "base/bytes.h"
+#include "base/cpu.h"
+#include "base/float.h"
 #include <float.h>
 #if CKPI_X86
 #include <immintrin.h>

@@ -4,8 +4,8 @@
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
-#include <base/alloc.h>
-#include <base/hash.h>
+#include "base/alloc.h"
+#include "base/hash.h"
 
 uint64_t
 ckpi_hash64(const void *p, size_t n)

@@ -7,10 +7,10 @@
  *     idle --run()--> open --(indices used up)--> closed --(joined == 0)--> idle
  */
 #define _GNU_SOURCE
-#include <base/alloc.h>
-#include <base/bytes.h>
-#include <base/fail.h>
-#include <base/pool.h>
+#include "base/alloc.h"
+#include "base/bytes.h"
+#include "base/fail.h"
+#include "base/pool.h"
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>

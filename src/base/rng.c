@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <base/rng.h>
+#include "base/rng.h"
 
 /* Steele, Lea and Flood's SplitMix64 finalizer (Stafford's variant 13), as a sponge over the four words. */
 static uint64_t
