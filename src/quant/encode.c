@@ -196,7 +196,7 @@ finish(const job *j)
     if (in->v != NULL) {
         out->lcount = in->grid.n - a->not_pos;
         out->lsum = factor_sum(&in->grid) - a->not_pos_p + a->csum * in->grid.vstep;
-        if (out->lcount > out->vesc.n)
+        if (out->lcount != 0)
             out->v_max_err = v_error(a->step_max, a->step_min, j->v.vstep);
     }
     if (in->w != NULL) {

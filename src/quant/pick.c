@@ -10,6 +10,10 @@
 
 /* Best first; the last needs nothing. */
 static const ckpi_q_ops rows[] = {
+#if CKPI_X86
+    ROW(avx512, CKPI_CPU_AVX512),
+    ROW(avx2, CKPI_CPU_AVX2),
+#endif
     ROW(ref, 0),
 };
 

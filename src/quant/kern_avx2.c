@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernels for AVX2. */
+#include "base/cpu.h"
+#if CKPI_X86
+#include <math.h>
+#include "quant/num.h"
+#include "quant/vec_avx2.h"
+
+CKPI_NO_CONTRACT
+
+#define NAME(kernel) ckpi_q_##kernel##_avx2
+#include "quant/kern_enc.inc"
+#include "quant/kern_dec.inc"
+#include "quant/kern_stat.inc"
+#endif
