@@ -525,6 +525,8 @@ ckpi_decode_into_pred(const ckpi_lineage *c, const ckpi_unit *u, ckpi_pred *pred
         r.ws = ws;
         r.cpu = cpu;
         st = plain(&r, u->w, &bytes, err);
+        ckpi_aligned_free(pred->raw[g]);
+        pred->raw[g] = NULL;
         if (st == CKP_OK && (pred->raw[g] = ckpi_aligned_alloc((size_t)grp->bytes)) == NULL)
             st = ckpi_fail(err, CKP_ENOMEM, "no memory for the base of %llu bytes", (unsigned long long)grp->bytes);
         if (st == CKP_OK)

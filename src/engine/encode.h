@@ -29,6 +29,10 @@ typedef struct ckpi_encode_job {
     bool serial_pass;            /* the pass reads pull sources: on the calling thread only, in order */
     ckpi_effort effort;
     bool keep_raw;               /* lossless bytes stay as the next save's base */
+    /* with stages NULL: brings a group's base into the predictor before its pass; NULL: it is there, or this is a key */
+    ckp_status (*load)(void *user, size_t g, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
+    void *load_user;
+    bool drop_base;              /* a group's reconstruction is freed when its chunks are written */
     ckp_progress_fn progress;    /* from the calling thread */
     void *progress_user;
     uint64_t total_bytes;        /* for progress */

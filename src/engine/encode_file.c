@@ -37,7 +37,11 @@ pass_one(const window *w, size_t i, ckpi_scratch *ws, ckp_error *err)
     ckpi_stage *s = stage_of(w, i);
 
     ckpi_stage_free(s);          /* groups differ in what they need */
-    const ckp_status st = ckpi_stage_alloc(s, &job->pred->layout->g[g], job->pass->set->exact_weights, err);
+    ckp_status st = job->load != NULL ? job->load(job->load_user, g, ws, w->cpu, err) : CKP_OK;
+    if (st != CKP_OK)
+        return st;
+    ckpi_scratch_reset(ws);
+    st = ckpi_stage_alloc(s, &job->pred->layout->g[g], job->pass->set->exact_weights, err);
     return st == CKP_OK ? ckpi_pass_group(job->pass, g, s, ws, err) : st;
 }
 
@@ -90,6 +94,8 @@ write_window(window *w, ckpi_fmt_writer *fw, loss *by_tensor, ckp_error *err)
             st = ckpi_fmt_writer_chunk(fw, &w->slot[i].chunk[k].c, err);
         for (size_t k = 0; k < CKPI_CHUNKS_PER_GROUP; k++)
             ckpi_encoded_free(&w->slot[i].chunk[k]);
+        if (w->job->drop_base)
+            ckpi_pred_drop(w->job->pred, w->first + i);
     }
     return st;
 }

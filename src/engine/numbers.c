@@ -117,11 +117,9 @@ survey_piece(survey *s, size_t g, size_t k, ckpi_scratch *ws, ckp_error *err)
     st = ckpi_piece_f32(&p->state->t[moment], pc->first, n, &x, &raw16, ws, err);
     if (st != CKP_OK)
         return st;
-    ckpi_fac *f = &p->pred->rec[g].fac.at[k];
-    f->vstep = grp->fine ? CKPI_MAX(1, p->set->vstep >> p->set->fine_shift) : p->set->vstep;
     if (!grp->fine)
         sample_logs(x, n, !grp->has_v, &s->lsum[g][!grp->has_v], &s->lcount[g][!grp->has_v]);
-    return ckpi_quant_factors(x, !grp->has_v, n, f->cols, f->row, f->col, ws, p->cpu, err);
+    return CKP_OK;
 }
 
 static ckp_status
@@ -133,12 +131,26 @@ survey_group(void *user, size_t g, ckpi_scratch *ws, ckp_error *err)
 
     if (!grp->lossy)
         return CKP_OK;
-    if (!s->squares)
-        st = ckpi_recon_alloc(s->p->pred, g, err);
     for (size_t k = 0; st == CKP_OK && k < grp->n_pieces; k++) {
         const size_t mark = ckpi_scratch_mark(ws);
         st = survey_piece(s, g, k, ws, err);
         ckpi_scratch_release(ws, mark);
+    }
+    return st;
+}
+
+/* Pull sources are read on the calling thread only. */
+static ckp_status
+survey_all(ckpi_ctx *ctx, survey *s, ckp_error *err)
+{
+    const size_t n = s->p->pred->layout->n;
+    ckp_status st = CKP_OK;
+
+    if (!ckpi_state_pulls(s->p->state))
+        return ckpi_ctx_run(ctx, n, survey_group, s, err);
+    for (size_t g = 0; st == CKP_OK && g < n; g++) {
+        ckpi_scratch_reset(ctx->ws[0]);
+        st = survey_group(s, g, ctx->ws[0], err);
     }
     return st;
 }
@@ -245,12 +257,12 @@ ckpi_pass_prepare(ckpi_ctx *ctx, const ckpi_pass *p, ckp_error *err)
 
     ckp_status st = survey_alloc(&s, l, err);
     if (st == CKP_OK)
-        st = ckpi_ctx_run(ctx, l->n, survey_group, &s, err);
+        st = survey_all(ctx, &s, err);
     if (st != CKP_OK)
         goto done;
     set_scales(p, &s);
     s.squares = true;
-    st = ckpi_ctx_run(ctx, l->n, survey_group, &s, err);
+    st = survey_all(ctx, &s, err);
     if (st != CKP_OK)
         goto done;
     sum_up(p, get_surveyed, &s);

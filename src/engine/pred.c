@@ -41,6 +41,14 @@ ckpi_recon_drop(ckpi_pred *p, size_t g)
 }
 
 void
+ckpi_pred_drop(ckpi_pred *p, size_t g)
+{
+    ckpi_recon_drop(p, g);
+    ckpi_aligned_free(p->raw[g]);
+    p->raw[g] = NULL;
+}
+
+void
 ckpi_pred_free(ckpi_pred *p)
 {
     if (p == NULL)

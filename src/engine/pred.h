@@ -51,9 +51,11 @@ typedef struct ckpi_pred {
 /* Takes table and layout, also on failure. */
 CKP_MUST_USE ckp_status ckpi_pred_new(ckpi_pred **out, ckpi_table *table, ckpi_layout *layout, ckp_error *err);
 void ckpi_pred_free(ckpi_pred *p);
-/* Memory of group g's reconstruction; freed again by ckpi_pred_drop. */
+/* Memory of group g's reconstruction; freed again by ckpi_recon_drop. */
 CKP_MUST_USE ckp_status ckpi_recon_alloc(ckpi_pred *p, size_t g, ckp_error *err);
 void ckpi_recon_drop(ckpi_pred *p, size_t g);
+/* Reconstruction and lossless bytes of group g. */
+void ckpi_pred_drop(ckpi_pred *p, size_t g);
 /* Bytes held: reconstructions, codes, samples, lossless bases. */
 uint64_t ckpi_pred_bytes(const ckpi_pred *p);
 /* Columns of each piece of a group (0: blocks), for factors. cols has room for n_pieces. */

@@ -186,6 +186,18 @@ piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
     return in;
 }
 
+/* Factors of one piece for a key: of v, else of momentum. */
+static ckp_status
+make_factors(const ckpi_pass *p, size_t g, size_t k, const ckpi_enc_in *in, ckpi_scratch *ws, ckp_error *err)
+{
+    const ckpi_group *grp = &p->pred->layout->g[g];
+    if (!p->key || (!grp->has_v && !grp->has_m))
+        return CKP_OK;
+    ckpi_fac *f = &p->pred->rec[g].fac.at[k];
+    f->vstep = grp->fine ? CKPI_MAX(1, p->set->vstep >> p->set->fine_shift) : p->set->vstep;
+    return ckpi_quant_factors(grp->has_v ? in->v : in->m, !grp->has_v, f->n, f->cols, f->row, f->col, ws, p->cpu, err);
+}
+
 static ckp_status
 pass_piece(const ckpi_pass *p, size_t g, size_t k, size_t at, ckpi_stage *s, ckpi_scratch *ws, ckp_error *err)
 {
@@ -207,8 +219,11 @@ pass_piece(const ckpi_pass *p, size_t g, size_t k, size_t at, ckpi_stage *s, ckp
         st = ckpi_piece_f32(&t[grp->m[k]], pc->first, n, &in.m, &m16, ws, err);
     if (st == CKP_OK && grp->has_v)
         st = ckpi_piece_f32(&t[grp->v[k]], pc->first, n, &in.v, &v16, ws, err);
+    if (st == CKP_OK)
+        st = make_factors(p, g, k, &in, ws, err);
     if (st != CKP_OK)
         goto done;
+    in.grid = ckpi_recon_grid(r, k, n, grp->has_v);
     const float *w = in.w;
     if (s->exact_w) {
         /* The bytes were staged already; only the moments go through the quantizers. */
@@ -264,6 +279,15 @@ stage_bytes(const ckpi_pass *p, const ckpi_group *grp, uint8_t *dst, ckp_error *
     return CKP_OK;
 }
 
+bool
+ckpi_state_pulls(const ckp_state *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->t[i].pull != NULL)
+            return true;
+    return false;
+}
+
 ckp_status
 ckpi_pass_group(const ckpi_pass *p, size_t g, ckpi_stage *s, ckpi_scratch *ws, ckp_error *err)
 {
@@ -276,7 +300,9 @@ ckpi_pass_group(const ckpi_pass *p, size_t g, ckpi_stage *s, ckpi_scratch *ws, c
     s->wesc.n = s->mesc.n = s->vesc.n = 0;
     s->lsum = s->move = 0;
     s->lcount = s->n_move = 0;
-    if (!grp->lossy || s->exact_w)
+    if (grp->lossy && p->key)
+        st = ckpi_recon_alloc(p->pred, g, err);
+    if (st == CKP_OK && (!grp->lossy || s->exact_w))
         st = stage_bytes(p, grp, s->raw, err);
     for (size_t k = 0; st == CKP_OK && grp->lossy && k < grp->n_pieces; k++) {
         st = pass_piece(p, g, k, at, s, ws, err);

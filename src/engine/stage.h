@@ -45,12 +45,15 @@ void ckpi_stage_free(ckpi_stage *s);
 uint64_t ckpi_stage_bytes(const ckpi_stage *s, const ckpi_group *g);
 
 /*
- * Before a key: reconstructions are made anew, and factors, RMS and mean logarithms are taken from the live tensors (a second pass).
+ * Before a key, and before the first delta of a process: RMS and mean logarithms are taken from the live tensors (a second pass).
  */
 CKP_MUST_USE ckp_status ckpi_pass_prepare(ckpi_ctx *ctx, const ckpi_pass *p, ckp_error *err);
+/* Whether any tensor is a pull source: those are read on the saving thread only. */
+bool ckpi_state_pulls(const ckp_state *s);
 /* Chooses q0 for this pass from the predictor's numbers. */
 void ckpi_pass_steps(const ckpi_pass *p);
-/* The pass over one group; only reads the live tensors, updates pred's reconstruction of this group. */
+/* The pass over one group; only reads the live tensors, updates pred's reconstruction of this group (for a key: makes it, and
+   its factors). */
 CKP_MUST_USE ckp_status ckpi_pass_group(const ckpi_pass *p, size_t g, ckpi_stage *s, ckpi_scratch *ws, ckp_error *err);
 /* After the pass over all groups: the numbers for the next one. */
 void ckpi_pass_finish(const ckpi_pass *p, const ckpi_stage *stages);

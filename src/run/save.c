@@ -119,22 +119,13 @@ pass_one(void *user, size_t g, ckpi_scratch *ws, ckp_error *err)
     return st == CKP_OK ? ckpi_pass_group(j->pass, g, &j->stages[g], ws, err) : st;
 }
 
-static bool
-has_pull(const ckp_state *s)
-{
-    for (size_t i = 0; i < s->n; i++)
-        if (s->t[i].pull != NULL)
-            return true;
-    return false;
-}
-
 static ckp_status
 run_pass(ckp_run *run, const ckpi_pass *pass, ckp_error *err)
 {
     pass_job j = {pass, run->stages, pass->set->exact_weights};
     ckp_status st = CKP_OK;
 
-    if (!has_pull(pass->state))
+    if (!ckpi_state_pulls(pass->state))
         return ckpi_ctx_run(run->front, run->pred->layout->n, pass_one, &j, err);
     for (size_t g = 0; st == CKP_OK && g < run->pred->layout->n; g++) {
         ckpi_scratch_reset(run->front->ws[0]);
@@ -164,13 +155,16 @@ take(ckp_run *run, ckp_state *state, ckpi_pass *pass, ckp_error *err)
     const bool lossy = run->set.lossy;
 
     ckp_status st = fit_pred(run, state, err);
+    const bool loads = run->adopted != NULL;
+    if (st == CKP_OK)
+        st = ckpi_session_load(run, err);
     if (st != CKP_OK)
         return st;
     job->key = job->key || run->key_next || run->base.chain + 1 >= run->opt.key_every;
     count_raw(job, run->pred->table);
     *pass = (ckpi_pass){.pred = run->pred, .state = state, .set = &job->set, .key = job->key,
                         .run_key = ckpi_store_run_id(run->store).lo, .restore_count = run->restore_count, .cpu = run->front->cpu};
-    if (lossy && job->key)
+    if (lossy && (job->key || loads))
         st = ckpi_pass_prepare(run->front, pass, err);
     if (st != CKP_OK)
         return st;

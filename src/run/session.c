@@ -67,11 +67,12 @@ ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_err
         return ckpi_fail(err, CKP_ENOMEM, "no memory for a run");
     run->pid = ckpi_pid();
     run->opt = opt != NULL ? *opt : defaults;
+    run->dir = ckpi_strdup(dir);
     run->set = ckpi_profile_settings(&run->opt.coding);
     run->key_next = true;
     run->stats.size = sizeof run->stats;
     const ckpi_store_options so = {.lock_expiry_s = run->opt.lock_seconds};
-    st = ckpi_fs_posix(&fs, dir, true, err);
+    st = run->dir != NULL ? ckpi_fs_posix(&fs, dir, true, err) : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
     if (st == CKP_OK)
         st = ckpi_store_open(&run->store, fs, CKPI_STORE_WRITE, &so, err);
     if (st == CKP_OK)
@@ -174,6 +175,8 @@ ckp_run_close(ckp_run *run, ckp_error *err)
     ckpi_ctx_free(run->front);
     ckpi_ctx_free(run->back);
     ckpi_store_free(run->store);
+    ckp_checkpoint_close(run->adopted);
+    free(run->dir);
     free(run);
     return st;
 }

@@ -43,6 +43,7 @@ typedef struct ckpi_base_ref {
 
 struct ckp_run {
     int64_t pid;
+    char *dir;
     ckp_run_options opt;
     ckpi_settings set;
     ckpi_store *store;
@@ -50,6 +51,7 @@ struct ckp_run {
     ckpi_pred *pred;             /* NULL before the first save */
     ckpi_stage *stages;          /* by group of pred */
     bool key_next;
+    ckp_checkpoint *adopted;     /* restored from; the predictor is made of it at the next save */
     ckpi_base_ref base;
     char parent[CKPI_DIR_NAME_MAX];
     uint64_t restore_count;
@@ -66,6 +68,8 @@ struct ckp_run {
     double refreshed;            /* the lock, last; the worker's */
 };
 
+/* The predictor from the adopted checkpoint, if there is one and it fits; else the next save is a key. */
+CKP_MUST_USE ckp_status ckpi_session_load(ckp_run *run, ckp_error *err);
 /* Worker. */
 void *ckpi_session_worker(void *run);
 /* One job from begin to commit; also called on the caller's thread for inline passes. */

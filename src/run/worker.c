@@ -67,7 +67,7 @@ write_shard(ckp_run *run, ckpi_writer *w, ckpi_fmt_sum *sum, ckp_error *err)
     const ckpi_file_info info = file_info(run);
     const ckpi_encode_job ej = {.pred = run->pred, .stages = job->inline_pass ? NULL : run->stages, .pass = job->pass,
                                 .effort = (ckpi_effort)run->opt.coding.effort,
-                                .progress = keep_lock, .progress_user = run,
+                                .progress = job->inline_pass ? NULL : keep_lock, .progress_user = run,
                                 .keep_raw = !job->inline_pass && run->opt.key_every > 1 && may_keep_raw(run)};
     ckpi_fmt_writer *fw = NULL;
 

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening checkpoints, with fall-back to the newest valid one. What is inside: info.c; reading: read.c. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/fail.h"
+#include "os/host.h"
+#include "run/checkpoint.h"
+#include "run/session.h"
+
+ckp_status
+ckpi_checkpoint_check(const ckp_checkpoint *ck, ckp_error *err)
+{
+    if (ck == NULL)
+        return ckpi_fail(err, CKP_EINVAL, "no checkpoint");
+    if (ck->pid != ckpi_pid())
+        return ckpi_fail(err, CKP_EFORK, "this checkpoint was opened by process %lld; a forked child cannot use it", (long long)ck->pid);
+    return CKP_OK;
+}
+
+void
+ckp_checkpoint_close(ckp_checkpoint *ck)
+{
+    if (ck == NULL)
+        return;
+    ckpi_lineage_free(ck->lin);
+    ckpi_store_free(ck->store);
+    ckpi_manifest_free(ck->manifest);
+    ckpi_buf_free(&ck->notes);
+    free(ck->unit);
+    free(ck->unit_of);
+    free(ck->run_dir);
+    free(ck);
+}
+
+static ckp_checkpoint *
+new_checkpoint(ckp_error *err)
+{
+    ckp_checkpoint *ck = ckpi_calloc(1, sizeof *ck);
+    if (ck == NULL)
+        (void)ckpi_fail(err, CKP_ENOMEM, "no memory for a checkpoint");
+    else
+        ck->pid = ckpi_pid();
+    return ck;
+}
+
+const ckpi_fmt_file *
+ckpi_checkpoint_table_file(const ckp_checkpoint *ck)
+{
+    const ckpi_fmt_file *f = ck->lin->level[0].f;
+    if (ckpi_id_is_zero(f->info.table_content))
+        return f;
+    for (size_t l = 1; l < ck->lin->n; l++)
+        if (ckpi_id_eq(ck->lin->level[l].f->content, f->info.table_content))
+            return ck->lin->level[l].f;
+    return f;                    /* cannot be: the lineage was resolved */
+}
+
+static void
+note_units(ckp_checkpoint *ck)
+{
+    for (uint32_t u = 0; u < ck->n_units; u++) {
+        const uint32_t c[3] = {ck->unit[u].w, ck->unit[u].m, ck->unit[u].v};
+        for (int i = 0; i < 3; i++)
+            if (c[i] != CKPI_NO_CHUNK)
+                ck->unit_of[c[i]] = u;
+    }
+}
+
+ckp_status
+ckpi_checkpoint_from_files(ckp_checkpoint *ck, ckpi_fmt_file **files, size_t n, ckp_error *err)
+{
+    ckp_status st = ckpi_lineage_new(&ck->lin, files, n, err);
+    if (st == CKP_OK)
+        st = ckpi_units(ck->lin, &ck->unit, &ck->n_units, err);
+    if (st != CKP_OK)
+        return st;
+    ck->unit_of = ckpi_calloc(ck->lin->level[0].f->n_chunks, sizeof *ck->unit_of);
+    if (ck->unit_of == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for a checkpoint's chunks");
+    note_units(ck);
+    return CKP_OK;
+}
+
+static ckp_status
+check_payload(const ckp_checkpoint *ck, ckp_error *err)
+{
+    ckpi_ctx *ctx = NULL;
+    ckp_status st = ckpi_ctx_new(&ctx, 0, false, err);
+    if (st == CKP_OK)
+        st = ckpi_lineage_check_data(ck->lin, ctx, err);
+    ckpi_ctx_free(ctx);
+    return st;
+}
+
+/* ---- of a run --------------------------------------------------------------------------------------------------- */
+
+/* The one shard of a checkpoint of the chain; several writers' checkpoints need a version that knows them. */
+static ckp_status
+open_shard(ckpi_store *s, const ckpi_chain *ch, size_t i, ckpi_fmt_file **out, ckp_error *err)
+{
+    char path[2 * CKPI_DIR_NAME_MAX + 64];
+    const ckpi_manifest *m = ch->m[i];
+    ckpi_reader *r = NULL;
+
+    if (m->n_shards != 1)
+        return ckpi_fail(err, CKP_EUNSUPPORTED, "%s has %zu shards; this version reads checkpoints of one writer", ch->dir[i], m->n_shards);
+    (void)snprintf(path, sizeof path, "%s/%.64s", ch->dir[i], m->shards[0].file);
+    ckp_status st = ckpi_reader_file(&r, ckpi_store_fs(s), path, err);
+    if (st == CKP_OK)
+        st = ckpi_fmt_open(out, r, err);
+    if (st == CKP_OK && !ckpi_id_eq((*out)->content, m->shards[0].content)) {
+        st = ckpi_fail(err, CKP_ECORRUPT, "content id of the shard differs from its manifest's");
+        ckpi_fail_file(err, path);
+    }
+    return st;
+}
+
+/* ch: from the key to the checkpoint itself. */
+static ckp_status
+open_chain(ckp_checkpoint *ck, const ckpi_chain *ch, bool verify_payload, ckp_error *err)
+{
+    ckpi_fmt_file **files = ckpi_calloc(ch->n, sizeof *files);
+    ckp_status st = files != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a chain of %zu", ch->n);
+
+    for (size_t i = 0; st == CKP_OK && i < ch->n; i++)
+        st = open_shard(ck->store, ch, ch->n - 1 - i, &files[i], err);
+    if (st != CKP_OK) {
+        for (size_t i = 0; files != NULL && i < ch->n; i++)
+            ckpi_fmt_close(files[i]);
+        free(files);
+        return st;
+    }
+    st = ckpi_checkpoint_from_files(ck, files, ch->n, err);
+    free(files);
+    if (st == CKP_OK && verify_payload)
+        st = check_payload(ck, err);
+    if (st == CKP_OK)
+        st = ckpi_manifest_copy(&ck->manifest, ch->m[ch->n - 1], err);
+    (void)snprintf(ck->name, sizeof ck->name, "%s", ch->dir[ch->n - 1]);
+    return st;
+}
+
+static void
+drop_contents(ckp_checkpoint *ck)
+{
+    ckpi_lineage_free(ck->lin);
+    ckpi_manifest_free(ck->manifest);
+    free(ck->unit);
+    free(ck->unit_of);
+    ck->lin = NULL;
+    ck->manifest = NULL;
+    ck->unit = NULL;
+    ck->unit_of = NULL;
+    ck->n_units = 0;
+}
+
+static void
+add_note(ckp_checkpoint *ck, const char *dir, const ckp_error *e)
+{
+    ckpi_buf_put(&ck->notes, dir, strlen(dir));
+    ckpi_buf_put(&ck->notes, ": ", 2);
+    ckpi_buf_put(&ck->notes, e->text, strlen(e->text));
+    ckpi_buf_put(&ck->notes, "\n", 1);
+}
+
+/* Memory, threads or a signal failing says nothing about a checkpoint: no reason to pass over it. */
+static bool
+is_damage(ckp_status st)
+{
+    return st <= CKP_EIO && st != CKP_EINTERNAL;
+}
+
+static ckp_status
+open_newest(ckp_checkpoint *ck, bool verify_payload, ckp_error *err)
+{
+    uint64_t below = UINT64_MAX;
+
+    for (;;) {
+        ckpi_chain ch = CKPI_CHAIN_INIT;
+        ckp_error e;
+        ckpi_error_clear(&e);
+        ckp_status st = ckpi_store_latest(ck->store, below, &ch, &ck->notes, &e);
+        if (st != CKP_OK) {
+            if (err != NULL)
+                *err = e;
+            return st;
+        }
+        st = open_chain(ck, &ch, verify_payload, &e);
+        below = ch.m[ch.n - 1]->sequence;
+        if (st == CKP_OK || !is_damage(st)) {
+            ckpi_chain_free(&ch);
+            if (st != CKP_OK && err != NULL)
+                *err = e;
+            return st;
+        }
+        add_note(ck, ch.dir[ch.n - 1], &e);
+        ckpi_chain_free(&ch);
+        drop_contents(ck);
+    }
+}
+
+static ckp_status
+open_store(ckp_checkpoint *ck, const char *run_dir, ckp_error *err)
+{
+    ckpi_fs *fs = NULL;
+
+    ck->run_dir = ckpi_strdup(run_dir);
+    if (ck->run_dir == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+    const ckp_status st = ckpi_fs_posix(&fs, run_dir, false, err);
+    return st == CKP_OK ? ckpi_store_open(&ck->store, fs, CKPI_STORE_READ, NULL, err) : st;
+}
+
+static ckp_status
+finish_open(ckp_checkpoint **out, ckp_checkpoint *ck, ckp_status st, const char *where, ckp_error *err)
+{
+    if (st == CKP_OK) {
+        ckpi_buf_u8(&ck->notes, 0);
+        st = ckpi_buf_status(&ck->notes, err, "notes");
+    }
+    if (st != CKP_OK) {
+        ckpi_fail_file(err, where);
+        ckp_checkpoint_close(ck);
+        return st;
+    }
+    *out = ck;
+    return CKP_OK;
+}
+
+ckp_status
+ckp_checkpoint_open_run(ckp_checkpoint **out, const char *dir, int64_t step, bool verify_payload, ckp_error *err)
+{
+    if (out == NULL || dir == NULL || step < CKP_STEP_NEWEST)
+        return ckpi_fail(err, CKP_EINVAL, "checkpoint_open_run: bad argument");
+    *out = NULL;
+    ckp_checkpoint *ck = new_checkpoint(err);
+    if (ck == NULL)
+        return CKP_ENOMEM;
+    ckp_status st = open_store(ck, dir, err);
+    if (st == CKP_OK && step == CKP_STEP_NEWEST) {
+        st = open_newest(ck, verify_payload, err);
+    } else if (st == CKP_OK) {
+        ckpi_chain ch = CKPI_CHAIN_INIT;
+        st = ckpi_store_at_step(ck->store, (uint64_t)step, &ch, err);
+        if (st == CKP_OK)
+            st = open_chain(ck, &ch, verify_payload, err);
+        ckpi_chain_free(&ch);
+    }
+    return finish_open(out, ck, st, dir, err);
+}
+
+ckp_status
+ckpi_checkpoint_open_dir(ckp_checkpoint **out, const char *run_dir, const char *dir, bool verify_payload, ckp_error *err)
+{
+    ckpi_chain ch = CKPI_CHAIN_INIT;
+
+    *out = NULL;
+    ckp_checkpoint *ck = new_checkpoint(err);
+    if (ck == NULL)
+        return CKP_ENOMEM;
+    ckp_status st = open_store(ck, run_dir, err);
+    if (st == CKP_OK)
+        st = ckpi_store_chain(ck->store, dir, &ch, err);
+    if (st == CKP_OK)
+        st = open_chain(ck, &ch, verify_payload, err);
+    ckpi_chain_free(&ch);
+    return finish_open(out, ck, st, dir, err);
+}
+
+ckp_status
+ckp_checkpoint_open(ckp_checkpoint **out, ckp_run *run, int64_t step, ckp_error *err)
+{
+    const ckp_status st = ckpi_session_check(run, err);
+    if (st != CKP_OK)
+        return st;
+    ckpi_session_drain(run);
+    return ckp_checkpoint_open_run(out, run->dir, step, true, err);
+}
+
+/* ---- plain files ------------------------------------------------------------------------------------------------- */
+
+static ckp_status
+open_one(const char *path, ckpi_fmt_file **out, ckp_error *err)
+{
+    ckpi_reader *r = NULL;
+    ckp_status st = ckpi_reader_path(&r, path, err);
+    if (st == CKP_OK)
+        st = ckpi_fmt_open(out, r, err);
+    ckpi_fail_file(st != CKP_OK ? err : NULL, path);
+    return st;
+}
+
+ckp_status
+ckp_checkpoint_open_file(ckp_checkpoint **out, const char *path, const char *const *bases, size_t n_bases, ckp_error *err)
+{
+    ckp_status st = CKP_OK;
+
+    if (out == NULL || path == NULL || (n_bases != 0 && bases == NULL))
+        return ckpi_fail(err, CKP_EINVAL, "checkpoint_open_file: NULL argument");
+    *out = NULL;
+    ckp_checkpoint *ck = new_checkpoint(err);
+    ckpi_fmt_file **files = ckpi_calloc(n_bases + 1, sizeof *files);
+    if (ck == NULL || files == NULL) {
+        free(files);
+        ckp_checkpoint_close(ck);
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for a checkpoint");
+    }
+    (void)snprintf(ck->name, sizeof ck->name, "%.255s", path);
+    st = open_one(path, &files[0], err);
+    for (size_t i = 0; st == CKP_OK && i < n_bases; i++)
+        st = open_one(bases[i], &files[i + 1], err);
+    if (st == CKP_OK)
+        st = ckpi_checkpoint_from_files(ck, files, n_bases + 1, err);
+    else
+        for (size_t i = 0; i <= n_bases; i++)
+            ckpi_fmt_close(files[i]);
+    free(files);
+    return finish_open(out, ck, st, path, err);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A checkpoint that is open for reading: a resolved lineage and what is known about it. */
+#ifndef CKPI_RUN_CHECKPOINT_H
+#define CKPI_RUN_CHECKPOINT_H
+#include <ckpress/run.h>
+#include "engine/decode.h"
+#include "store/store.h"
+
+struct ckp_checkpoint {
+    int64_t pid;
+    ckpi_store *store;           /* of the run; NULL for plain files */
+    ckpi_lineage *lin;
+    ckpi_unit *unit;
+    size_t n_units;
+    uint32_t *unit_of;           /* by chunk of level 0 */
+    char name[256];
+    char *run_dir;               /* NULL for plain files */
+    ckpi_manifest *manifest;     /* NULL for plain files */
+    ckpi_buf notes;              /* NUL-terminated */
+};
+
+CKP_MUST_USE ckp_status ckpi_checkpoint_check(const ckp_checkpoint *ck, ckp_error *err);
+/* Of a directory of a run (no fall-back). */
+CKP_MUST_USE ckp_status ckpi_checkpoint_open_dir(ckp_checkpoint **out, const char *run_dir, const char *dir, bool verify_payload, ckp_error *err);
+/* Takes the opened files; fills lineage and units. */
+CKP_MUST_USE ckp_status ckpi_checkpoint_from_files(ckp_checkpoint *ck, ckpi_fmt_file **files, size_t n, ckp_error *err);
+/* Level whose file stores table and tree. */
+const ckpi_fmt_file *ckpi_checkpoint_table_file(const ckp_checkpoint *ck);
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One state to one .ckp file or pipe, window by window: memory does not grow with the state. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/fail.h"
+#include "os/host.h"
+#include "os/os.h"
+#include "run/file.h"
+
+/* ---- where it goes ----------------------------------------------------------------------------------------------- */
+
+void
+ckpi_out_free(ckpi_out *o)
+{
+    ckpi_writer_free(o->w);
+    ckpi_fs_free(o->fs);
+    free(o->dir);
+    *o = (ckpi_out){0};
+}
+
+ckp_status
+ckpi_out_open(ckpi_out *o, const char *path, bool replace, ckp_error *err)
+{
+    ckpi_stat sb;
+    ckp_status st;
+
+    *o = (ckpi_out){.replace = replace};
+    if (strcmp(path, "-") == 0)
+        return ckpi_writer_fd(&o->w, 1, err);
+    const char *slash = strrchr(path, '/');
+    o->name = slash != NULL ? slash + 1 : path;
+    o->dir = slash == NULL ? ckpi_strdup(".") : slash == path ? ckpi_strdup("/") : ckpi_strndup(path, (size_t)(slash - path));
+    if (o->dir == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+    st = ckpi_path_ok(o->name, err);
+    if (st == CKP_OK)
+        st = ckpi_tmp_name(o->tmp, o->name, err);
+    if (st == CKP_OK)
+        st = ckpi_fs_posix(&o->fs, o->dir, false, err);
+    if (st == CKP_OK && !replace && o->fs->ops->stat(o->fs, o->name, &sb, NULL) == CKP_OK)
+        st = ckpi_fail(err, CKP_EEXIST, "it exists already");
+    if (st == CKP_OK)
+        st = ckpi_writer_file(&o->w, o->fs, o->tmp, err);
+    if (st != CKP_OK) {
+        ckpi_fail_file(err, path);
+        ckpi_out_free(o);
+    }
+    return st;
+}
+
+ckp_status
+ckpi_out_commit(ckpi_out *o, ckp_error *err)
+{
+    return o->fs == NULL ? ckpi_writer_finish(o->w, err) : ckpi_writer_publish(o->w, o->name, o->replace, err);
+}
+
+/* ---- what goes there --------------------------------------------------------------------------------------------- */
+
+/* Whether the layout can be coded against the base: group by group the same pieces. */
+static bool
+base_fits(const ckp_checkpoint *base, const ckpi_pred *pred)
+{
+    bool fits = ckpi_id_eq(base->lin->table->id, pred->table->id);
+    for (size_t g = 0; fits && g < pred->layout->n; g++)
+        fits = ckpi_unit_of_group(base, &pred->layout->g[g]) != NULL;
+    return fits;
+}
+
+typedef struct load_job { const ckp_checkpoint *ck; ckpi_pred *pred; } load_job;
+
+static ckp_status
+load_base(void *user, size_t g, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
+{
+    const load_job *j = user;
+    return ckpi_decode_into_pred(j->ck->lin, ckpi_unit_of_group(j->ck, &j->pred->layout->g[g]), j->pred, g, true, ws, cpu, err);
+}
+
+static ckp_status
+make_pred(ckpi_pred **out, const ckp_state *s, const ckpi_settings *set, ckpi_packing packing, ckp_error *err)
+{
+    ckpi_table *table = NULL;
+    ckpi_layout *layout = NULL;
+    bool *no_loss = ckpi_calloc(s->n + 1, sizeof *no_loss);
+
+    ckp_status st = no_loss != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for %zu tensors", s->n);
+    for (size_t i = 0; st == CKP_OK && i < s->n; i++)
+        no_loss[i] = s->t[i].lossless;
+    if (st == CKP_OK)
+        st = ckpi_table_from_state(&table, s, err);
+    if (st == CKP_OK)
+        st = ckpi_layout_new(&layout, table, set->lossy, set->weights_only, no_loss, packing, err);
+    free(no_loss);
+    if (st == CKP_OK)
+        return ckpi_pred_new(out, table, layout, err);
+    ckpi_table_free(table);
+    return st;
+}
+
+static ckpi_file_info
+info_for(const ckp_checkpoint *base, const ckpi_settings *set)
+{
+    ckpi_file_info i = {.features = set->lossy ? CKPI_FEAT_LOSSY : 0};
+    if (base != NULL) {
+        i.is_delta = 1;
+        i.features |= CKPI_FEAT_DELTA;
+        i.chain = (uint16_t)(base->lin->level[0].f->info.chain + 1);
+        i.base_content = base->lin->level[0].f->content;
+        i.table_content = ckpi_checkpoint_table_file(base)->content;
+    }
+    return i;
+}
+
+ckp_status
+ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_checkpoint *base, ckpi_packing packing, ckp_error *err)
+{
+    const ckpi_settings set = ckpi_profile_settings(coding);
+    ckpi_ctx *ctx = NULL;
+    ckpi_pred *pred = NULL;
+    ckpi_fmt_writer *fw = NULL;
+    ckpi_fmt_sum sum;
+
+    ckp_status st = ckpi_state_seal(s, err);
+    if (st == CKP_OK)
+        st = ckpi_ctx_new(&ctx, coding->threads, false, err);
+    if (st == CKP_OK)
+        st = make_pred(&pred, s, &set, packing, err);
+    if (st != CKP_OK)
+        goto done;
+    if (base != NULL && !base_fits(base, pred)) {
+        st = ckpi_fail(err, CKP_EBASE, "tensors of the base %s differ in name, dtype, shape or coding from what is saved", base->name);
+        goto done;
+    }
+    load_job lj = {base, pred};
+    const ckpi_pass pass = {.pred = pred, .state = s, .set = &set, .key = base == NULL, .cpu = ctx->cpu};
+    ckpi_encode_job job = {.pred = pred, .pass = &pass, .serial_pass = ckpi_state_pulls(s), .effort = (ckpi_effort)coding->effort,
+                           .load = base != NULL ? load_base : NULL, .load_user = &lj, .drop_base = true,
+                           .progress = coding->progress, .progress_user = coding->progress_user};
+    for (size_t g = 0; g < pred->layout->n; g++)
+        job.total_bytes += pred->layout->g[g].bytes;
+    if (set.lossy) {
+        st = ckpi_pass_prepare(ctx, &pass, err);
+        ckpi_pass_steps(&pass);
+    }
+    const ckpi_file_info info = info_for(base, &set);
+    const ckpi_fmt_file *ref = base != NULL ? ckpi_checkpoint_table_file(base) : NULL;
+    if (st == CKP_OK)
+        st = ckpi_fmt_writer_new(&fw, w, &info, pred->table, s->tree.data, s->tree.len, ref != NULL ? ref->table : NULL,
+                                 ref != NULL ? ref->tree : NULL, ref != NULL ? ref->tree_len : 0, err);
+    if (st == CKP_OK)
+        st = ckpi_encode_file(ctx, &job, fw, &sum, err);
+done:
+    ckpi_fmt_writer_free(fw);
+    ckpi_pred_free(pred);
+    ckpi_ctx_free(ctx);
+    return st;
+}
+
+ckp_status
+ckp_file_save(const char *path, ckp_state *state, const ckp_coding *coding, ckp_checkpoint *base, bool replace, ckp_error *err)
+{
+    const ckp_coding defaults = CKP_CODING_INIT;
+    ckpi_out out;
+
+    if (path == NULL || state == NULL)
+        return ckpi_fail(err, CKP_EINVAL, "file_save: NULL argument");
+    coding = coding != NULL ? coding : &defaults;
+    ckp_status st = ckpi_coding_check(coding, err);
+    if (st == CKP_OK && base != NULL)
+        st = ckpi_checkpoint_check(base, err);
+    if (st == CKP_OK)
+        st = ckpi_out_open(&out, path, replace, err);
+    if (st != CKP_OK)
+        return st;
+    st = ckpi_state_write(out.w, state, coding, base, CKPI_PACK_GROUPED, err);
+    if (st == CKP_OK)
+        st = ckpi_out_commit(&out, err);
+    if (st != CKP_OK)
+        ckpi_fail_file(err, path);
+    ckpi_out_free(&out);
+    return st;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Single files: outputs that appear whole or not at all, and a state written to one. */
+#ifndef CKPI_RUN_FILE_H
+#define CKPI_RUN_FILE_H
+#include <ckpress/run_file.h>
+#include "engine/encode.h"
+#include "os/host.h"
+#include "run/checkpoint.h"
+#include "run/profile.h"
+
+/* A path or "-" (standard output). Until commit a file has a temporary name in the same directory. */
+typedef struct ckpi_out {
+    ckpi_writer *w;
+    ckpi_fs *fs;                 /* NULL: a pipe */
+    char *dir;
+    const char *name;            /* in the path, which must outlive this */
+    char tmp[CKPI_TMP_MAX];
+    bool replace;
+} ckpi_out;
+CKP_MUST_USE ckp_status ckpi_out_open(ckpi_out *o, const char *path, bool replace, ckp_error *err);
+CKP_MUST_USE ckp_status ckpi_out_commit(ckpi_out *o, ckp_error *err);
+void ckpi_out_free(ckpi_out *o);           /* uncommitted: nothing stays */
+
+/* Seals the state and writes one .ckp; base NULL: a key. */
+CKP_MUST_USE ckp_status ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_checkpoint *base, ckpi_packing packing,
+                                         ckp_error *err);
+/* The unit of a checkpoint with exactly the pieces and kinds of a group; NULL when it is laid out otherwise. */
+const ckpi_unit *ckpi_unit_of_group(const ckp_checkpoint *ck, const ckpi_group *g);
+#endif

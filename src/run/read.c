@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading into the caller's memory, all or nothing: every unit is decoded once for proof before the first byte of a target is written,
+ * so that a restore that fails leaves the live model as it was.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/bytes.h"
+#include "base/dtype.h"
+#include "base/fail.h"
+#include "run/checkpoint.h"
+
+#define NO_TARGET SIZE_MAX
+
+/* Targets by the tensor that holds their payload: aliases share one. */
+typedef struct read_job {
+    const ckp_checkpoint *ck;
+    const ckp_target *target;
+    size_t n;
+    size_t *head;                /* by tensor: first target, or NO_TARGET */
+    size_t *next;                /* by target */
+    unsigned *want;              /* by unit: CKPI_WANT_* */
+    bool write;
+    uint32_t cpu;
+} read_job;
+
+static ckp_status
+check_target(const ckp_checkpoint *ck, const ckp_target *t, ckp_error *err)
+{
+    const ckpi_table *tab = ck->lin->table;
+
+    if (t->index >= tab->n)
+        return ckpi_fail(err, CKP_ENOTFOUND, "no tensor %u; there are %zu", (unsigned)t->index, tab->n);
+    const ckpi_rec *r = &tab->rec[t->index];
+    bool same = t->ndim == r->ndim;
+    for (unsigned i = 0; same && i < r->ndim; i++)
+        same = t->shape != NULL && t->shape[i] == (r->box_shape != NULL ? r->box_shape[i] : r->shape[i]);
+    ckp_status st = CKP_OK;
+    if (t->dtype != r->dtype)
+        st = ckpi_fail(err, CKP_EMISMATCH, "saved as %s, the target is %s", ckp_dtype_name(r->dtype),
+                       ckp_dtype_name(t->dtype) != NULL ? ckp_dtype_name(t->dtype) : "unknown");
+    else if (!same)
+        st = ckpi_fail(err, CKP_EMISMATCH, "shape differs from the target's: %u dimensions and %llu elements saved, %u dimensions given",
+                       r->ndim, (unsigned long long)r->numel, t->ndim);
+    else if (t->data == NULL && r->numel != 0)
+        st = ckpi_fail(err, CKP_EINVAL, "the target has no memory");
+    if (st != CKP_OK)
+        ckpi_fail_tensor(err, r->name);
+    return st;
+}
+
+static void
+want_chunks(read_job *j)
+{
+    const ckpi_fmt_file *f = j->ck->lin->level[0].f;
+
+    for (uint32_t c = 0; c < f->n_chunks; c++) {
+        bool wanted = false;
+        for (size_t k = 0; !wanted && k < f->chunk[c].n_pieces; k++)
+            wanted = j->head[f->chunk[c].piece[k].tensor] != NO_TARGET;
+        const uint32_t u = j->ck->unit_of[c];
+        const ckpi_unit *unit = &j->ck->unit[u];
+        if (wanted)
+            j->want[u] |= c == unit->w ? CKPI_WANT_W : c == unit->m ? CKPI_WANT_M : CKPI_WANT_V;
+    }
+}
+
+static ckp_status
+job_init(read_job *j, ckp_error *err)
+{
+    const ckpi_table *t = j->ck->lin->table;
+
+    j->head = ckpi_malloc(t->n + 1, sizeof *j->head);
+    j->next = ckpi_malloc(j->n + 1, sizeof *j->next);
+    j->want = ckpi_calloc(j->ck->n_units + 1, sizeof *j->want);
+    if (j->head == NULL || j->next == NULL || j->want == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to read %zu tensors", j->n);
+    for (size_t i = 0; i < t->n; i++)
+        j->head[i] = NO_TARGET;
+    for (size_t i = 0; i < j->n; i++) {
+        const ckp_status st = check_target(j->ck, &j->target[i], err);
+        if (st != CKP_OK)
+            return st;
+        const ckpi_rec *r = &t->rec[j->target[i].index];
+        const uint32_t payload = r->alias_of != CKPI_NO_TENSOR ? r->alias_of : j->target[i].index;
+        j->next[i] = j->head[payload];
+        j->head[payload] = i;
+    }
+    want_chunks(j);
+    return CKP_OK;
+}
+
+static void
+job_free(read_job *j)
+{
+    free(j->head);
+    free(j->next);
+    free(j->want);
+}
+
+/* One decoded chunk to all targets that it belongs to. */
+static ckp_status
+to_targets(void *user, const ckpi_chunk *c, const void *bytes, ckp_error *err)
+{
+    const read_job *j = user;
+    const uint8_t *src = bytes;
+
+    (void)err;
+    for (size_t k = 0; k < c->n_pieces; k++) {
+        const ckpi_piece *p = &c->piece[k];
+        const ckpi_rec *r = &j->ck->lin->table->rec[p->tensor];
+        uint64_t len = 0, skip = 0;
+        (void)ckpi_dtype_bytes(r->dtype, p->count, &len);
+        (void)ckpi_dtype_bytes(r->dtype, p->first, &skip);
+        for (size_t i = j->head[p->tensor]; i != NO_TARGET; i = j->next[i]) {
+            const ckp_target *t = &j->target[i];
+            if (t->strides == NULL)
+                memcpy((uint8_t *)t->data + skip, src, (size_t)len);
+            else
+                ckpi_scatter(t->data, t->shape, t->strides, t->ndim, ckp_dtype_bits(t->dtype) / 8, p->first, p->count, src);
+        }
+        src += len;
+    }
+    return CKP_OK;
+}
+
+static ckp_status
+read_unit(void *user, size_t u, ckpi_scratch *ws, ckp_error *err)
+{
+    const read_job *j = user;
+    if (j->want[u] == 0)
+        return CKP_OK;
+    return ckpi_decode_unit(j->ck->lin, &j->ck->unit[u], j->want[u], j->write ? to_targets : NULL, (void *)(uintptr_t)j, ws, j->cpu, err);
+}
+
+ckp_status
+ckp_checkpoint_read(ckp_checkpoint *ck, const ckp_target *t, size_t n, unsigned threads, ckp_error *err)
+{
+    read_job j = {.ck = ck, .target = t, .n = n};
+    ckpi_ctx *ctx = NULL;
+
+    ckp_status st = ckpi_checkpoint_check(ck, err);
+    if (st != CKP_OK)
+        return st;
+    if (n != 0 && t == NULL)
+        return ckpi_fail(err, CKP_EINVAL, "checkpoint_read: no targets");
+    st = job_init(&j, err);
+    if (st == CKP_OK)
+        st = ckpi_ctx_new(&ctx, threads, false, err);
+    if (st == CKP_OK) {
+        j.cpu = ctx->cpu;
+        st = ckpi_ctx_run(ctx, ck->n_units, read_unit, &j, err);
+    }
+    if (st == CKP_OK) {
+        j.write = true;
+        st = ckpi_ctx_run(ctx, ck->n_units, read_unit, &j, err);
+    }
+    ckpi_ctx_free(ctx);
+    job_free(&j);
+    return st;
+}
+
+/* ---- ranges ------------------------------------------------------------------------------------------------------ */
+
+typedef struct range_job { const ckpi_table *t; uint32_t tensor; uint64_t first, count; uint8_t *dst; } range_job;
+
+static ckp_status
+to_range(void *user, const ckpi_chunk *c, const void *bytes, ckp_error *err)
+{
+    const range_job *j = user;
+    const uint8_t *src = bytes;
+
+    (void)err;
+    for (size_t k = 0; k < c->n_pieces; k++) {
+        const ckpi_piece *p = &c->piece[k];
+        const ckp_dtype dt = j->t->rec[p->tensor].dtype;
+        uint64_t len = 0;
+        (void)ckpi_dtype_bytes(dt, p->count, &len);
+        const uint64_t lo = CKPI_MAX(p->first, j->first), hi = CKPI_MIN(p->first + p->count, j->first + j->count);
+        if (p->tensor == j->tensor && lo < hi) {
+            uint64_t from = 0, to = 0, part = 0;
+            (void)ckpi_dtype_bytes(dt, lo - p->first, &from);
+            (void)ckpi_dtype_bytes(dt, lo - j->first, &to);
+            (void)ckpi_dtype_bytes(dt, hi - lo, &part);
+            memcpy(j->dst + to, src + from, (size_t)part);
+        }
+        src += len;
+    }
+    return CKP_OK;
+}
+
+static ckp_status
+check_range(const ckp_checkpoint *ck, uint32_t index, uint64_t first, uint64_t count, const void *dst, ckp_error *err)
+{
+    uint64_t bytes = 0;
+
+    if (index >= ck->lin->table->n)
+        return ckpi_fail(err, CKP_ENOTFOUND, "no tensor %u; there are %zu", (unsigned)index, ck->lin->table->n);
+    const ckpi_rec *r = &ck->lin->table->rec[index];
+    ckp_status st = CKP_OK;
+    if (first > r->numel || count > r->numel - first)
+        st = ckpi_fail(err, CKP_EINVAL, "elements [%llu, %llu + %llu) are not within its %llu", (unsigned long long)first,
+                       (unsigned long long)first, (unsigned long long)count, (unsigned long long)r->numel);
+    else if (!ckpi_dtype_bytes(r->dtype, first, &bytes) || !ckpi_dtype_bytes(r->dtype, count, &bytes))
+        st = ckpi_fail(err, CKP_EINVAL, "a range of packed elements must start and end on a byte");
+    else if (dst == NULL && count != 0)
+        st = ckpi_fail(err, CKP_EINVAL, "no memory to read into");
+    if (st != CKP_OK)
+        ckpi_fail_tensor(err, r->name);
+    return st;
+}
+
+ckp_status
+ckp_checkpoint_read_range(ckp_checkpoint *ck, uint32_t index, uint64_t first, uint64_t count, void *dst, ckp_error *err)
+{
+    ckpi_ctx *ctx = NULL;
+
+    ckp_status st = ckpi_checkpoint_check(ck, err);
+    if (st == CKP_OK)
+        st = check_range(ck, index, first, count, dst, err);
+    if (st == CKP_OK)
+        st = ckpi_ctx_new(&ctx, 1, false, err);
+    if (st != CKP_OK)
+        return st;
+    const ckpi_rec *r = &ck->lin->table->rec[index];
+    range_job j = {ck->lin->table, r->alias_of != CKPI_NO_TENSOR ? r->alias_of : index, first, count, dst};
+    for (uint64_t at = first; st == CKP_OK && at < first + count;) {
+        const ckpi_chunk_key *k = ckpi_lineage_find(ck->lin, 0, j.tensor, at);
+        if (k == NULL) {
+            st = ckpi_fail(err, CKP_EINTERNAL, "element %llu of %s is in no chunk", (unsigned long long)at, r->name);
+            break;
+        }
+        const ckpi_chunk *c = &ck->lin->level[0].f->chunk[k->chunk];
+        const ckpi_unit *u = &ck->unit[ck->unit_of[k->chunk]];
+        const unsigned want = k->chunk == u->w ? CKPI_WANT_W : k->chunk == u->m ? CKPI_WANT_M : CKPI_WANT_V;
+        ckpi_scratch_reset(ctx->ws[0]);
+        st = ckpi_decode_unit(ck->lin, u, want, to_range, &j, ctx->ws[0], ctx->cpu, err);
+        at = c->piece[k->piece].first + c->piece[k->piece].count;
+    }
+    ckpi_ctx_free(ctx);
+    return st;
+}
