@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# Front door only: CMake builds, scripts/ test. `make help` lists the doors.
+PROFILE ?= resume
+JOBS ?= $(shell nproc)
+PYTHON := .venv/bin/python
+RELEASE := build/release
+RUN_PYTHON = PYTHONPATH=$(CURDIR)/$(RELEASE)/python PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(PYTHON)
+
+.PHONY: all help build release test test-full demo bench-coder bench-lossless bench-save install clean distclean
+
+all: build
+
+help:
+	@echo "make              build library, command and Python module into $(RELEASE)"
+	@echo "make test         all tests (under 20 minutes on 2 cores); make test-full: every fault, arm64, coverage"
+	@echo "make demo         train a small GPT, kill it 10 times, compare (PROFILE=lossless|resume|small)"
+	@echo "make bench-coder | bench-lossless | bench-save"
+	@echo "make install      PREFIX=/usr/local"
+
+build:
+	@scripts/bootstrap.sh build
+	@$(MAKE) --no-print-directory release CKP_PY=$$(python3 -c 'import sysconfig, os; print("ON" if os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")) else "OFF")')
+
+release:
+	@cmake --preset release -DCKP_PYTHON=$(or $(CKP_PY),ON) >build/.configure.log 2>&1 || { cat build/.configure.log; exit 1; }
+	@cmake --build $(RELEASE) -j $(JOBS)
+
+build/.dir:
+	@mkdir -p build && touch $@
+release: | build/.dir
+
+test:
+	@scripts/bootstrap.sh test
+	@scripts/test.sh
+
+test-full:
+	@scripts/bootstrap.sh full
+	@scripts/test-full.sh
+
+demo:
+	@scripts/bootstrap.sh demo
+	@$(MAKE) --no-print-directory release
+	@$(RUN_PYTHON) demo/run.py --profile $(PROFILE) --out build/demo
+
+# bench/<name>.py where there is one, else the C program bench/<name>.c.
+bench-coder bench-lossless bench-save: bench-%:
+	@scripts/bootstrap.sh bench
+	@$(MAKE) --no-print-directory release
+	@mkdir -p build/bench
+	@if [ -f bench/$*.c ]; then cmake --build $(RELEASE) -j $(JOBS) --target bench_$*; fi
+	@if [ -f bench/$*.py ]; then $(RUN_PYTHON) bench/$*.py; else $(RELEASE)/bench/bench_$*; fi
+
+PREFIX ?= /usr/local
+install: build
+	cmake --install $(RELEASE) --prefix $(PREFIX) --component dev
+
+clean:
+	rm -rf build
+
+distclean: clean
+	rm -rf .venv
