@@ -75,7 +75,8 @@ typedef enum ckpi_health {
     CKPI_HEALTH_OK = 0,
     CKPI_HEALTH_INCOMPLETE,      /* no manifest: a save in flight or cut short */
     CKPI_HEALTH_DELETING,        /* a deletion was cut short */
-    CKPI_HEALTH_BAD_MANIFEST,    /* hash, field, or it says another directory or run */
+    CKPI_HEALTH_BAD_MANIFEST,    /* hash, field, unreadable, or it says another directory */
+    CKPI_HEALTH_FOREIGN,         /* of another run: copied here by hand */
     CKPI_HEALTH_UNSUPPORTED,     /* written by a newer version, or needs an unknown feature */
     CKPI_HEALTH_MISSING_SHARD,
     CKPI_HEALTH_WRONG_LENGTH,
@@ -90,7 +91,7 @@ typedef struct ckpi_entry {
     uint64_t step;
     uint32_t attempt;
     ckpi_health health;
-    ckpi_manifest *m;            /* NULL for INCOMPLETE to UNSUPPORTED */
+    ckpi_manifest *m;            /* NULL for INCOMPLETE to UNSUPPORTED, FOREIGN excepted */
     uint64_t bytes;              /* of its shards by the manifest; 0 without one */
     size_t base;                 /* index of its base in the same list, or SIZE_MAX */
     char *reason;                /* a sentence when health is not OK, else NULL */

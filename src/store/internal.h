@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of the store: the handle, and what its files call of each other. Layout and order: docs/runs.md. */
+#ifndef CKPI_STORE_INTERNAL_H
+#define CKPI_STORE_INTERNAL_H
+#include <pthread.h>
+#include "base/limits.h"
+#include "format/runfile.h"
+#include "os/host.h"
+#include "store/store.h"
+
+#define CKPI_RUN_FILE "run.json"
+#define CKPI_MANIFEST_FILE "manifest.json"
+#define CKPI_DELETED_FILE "deleted.json"   /* what a manifest becomes when its checkpoint is deleted */
+#define CKPI_LOCK_DIR "lock"
+/* Attempts of one epoch and step are numbered below this: the sweep has to try every number. */
+#define CKPI_ATTEMPTS 4096u
+
+struct ckpi_store {
+    ckpi_fs *fs;
+    ckpi_store_mode mode;
+    int64_t pid;                 /* owner (invariant 11) */
+    pthread_mutex_t mutex;       /* guards what follows and the order of calls on disk */
+    ckpi_id run_id;
+    ckpi_lockfile lock;          /* writer: what our lock file says */
+    bool lost;                   /* another writer has taken over */
+    uint64_t max_sequence;       /* writer: highest that was ever on disk, or may have been */
+    uint32_t begun;              /* attempts begun by this handle */
+};
+
+struct ckpi_attempt {
+    uint64_t step;
+    uint32_t id;
+    bool maybe_visible;          /* publishing its manifest was tried and failed: it may come back with a power cut */
+    char dir[CKPI_DIR_NAME_MAX];
+};
+
+/* Entry and exit of every public function. enter: CKP_EFORK in another process than the owner; locks. */
+CKP_MUST_USE ckp_status ckpi_store_enter(ckpi_store *s, ckp_error *err);
+/* The same for functions that write: CKP_EINVAL for a reader, CKP_EBUSY when the lock is known to be lost. */
+CKP_MUST_USE ckp_status ckpi_store_enter_write(ckpi_store *s, ckp_error *err);
+void ckpi_store_leave(ckpi_store *s);
+
+/* "DIR/FILE"; cut names cannot happen: both parts are bounded. */
+#define CKPI_STORE_PATH 512
+void ckpi_store_path(char out[CKPI_STORE_PATH], const char *dir, const char *file);
+/* Publishes dir/file (dir may be "") through a unique temporary. */
+CKP_MUST_USE ckp_status ckpi_store_put(ckpi_store *s, const char *dir, const char *file, const ckpi_buf *b, bool replace, ckp_error *err);
+/* *there is true when a file of that name exists. */
+CKP_MUST_USE ckp_status ckpi_store_exists(ckpi_store *s, const char *dir, const char *file, bool *there, ckp_error *err);
+
+/* lock.c */
+CKP_MUST_USE ckp_status ckpi_lock_take(ckpi_store *s, const ckpi_store_options *opt, ckp_error *err);
+/* Reads the lock again: CKP_EBUSY, and lost from then on, when it is not ours any more (invariant 9). */
+CKP_MUST_USE ckp_status ckpi_lock_check(ckpi_store *s, ckp_error *err);
+CKP_MUST_USE ckp_status ckpi_lock_refresh(ckpi_store *s, ckp_error *err);
+void ckpi_lock_release(ckpi_store *s);
+/* Claims before ours, oldest first. *v is freed by free(); forget() removes their files. */
+CKP_MUST_USE ckp_status ckpi_lock_history(ckpi_store *s, ckpi_lockfile **v, size_t *n, ckp_error *err);
+void ckpi_lock_forget(ckpi_store *s, const ckpi_lockfile *v, size_t n);
+
+/* attempt.c */
+/* The id of attempt `number` (below CKPI_ATTEMPTS) at a step, under a lock's nonce. */
+uint32_t ckpi_attempt_number(uint64_t nonce, uint64_t step, uint32_t number);
+
+/* remove.c */
+/* Removes shards and temporaries of a directory without a manifest, then the directory. Foreign files stay, and it with them. Callers may
+   go on after a failure: the sweep of the next writer tries again. */
+ckp_status ckpi_remove_uncommitted(ckpi_store *s, const char *dir, ckp_error *err);
+/* Deletes a committed checkpoint, or goes on with a deletion that was cut short. m is its manifest. */
+CKP_MUST_USE ckp_status ckpi_remove_committed(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckp_error *err);
+
+/* sweep.c; failures are left for the next writer. */
+void ckpi_sweep(ckpi_store *s);
+
+/* scan.c, entry.c */
+/* As ckpi_store_list, for callers that are inside already. */
+CKP_MUST_USE ckp_status ckpi_scan(ckpi_store *s, ckpi_entries *out, ckp_error *err);
+/* Reads and parses dir/file as a manifest of this run's directory `dir`. CKP_EMISMATCH: another run's (*out is set all the same). */
+CKP_MUST_USE ckp_status ckpi_read_manifest(ckpi_store *s, const char *dir, const char *file, ckpi_manifest **out, ckp_error *err);
+/* Presence and length of every shard. */
+CKP_MUST_USE ckp_status ckpi_check_shards(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckp_error *err);
+/* Fills health, m, bytes and reason of an entry whose name is set; not its base. */
+CKP_MUST_USE ckp_status ckpi_entry_read(ckpi_store *s, ckpi_entry *e, ckp_error *err);
+/* Sets health and reason. */
+CKP_MUST_USE ckp_status ckpi_entry_bad(ckpi_entry *e, ckpi_health h, const char *reason, ckp_error *err);
+
+/* Names of a directory (names.c): */
+typedef struct ckpi_names {
+    char **v;
+    bool *is_dir;
+    size_t n;
+    ckp_status failed;
+} ckpi_names;
+CKP_MUST_USE ckp_status ckpi_names_read(ckpi_store *s, const char *dir, ckpi_names *out, ckp_error *err);
+void ckpi_names_free(ckpi_names *names);
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening a run. A writer does, in this order:
+ *
+ *     run.json (read, or created once)  ->  lock  ->  sweep of own dead temporaries  ->  highest sequence
+ *
+ * A reader does the first only, and never creates.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "store/internal.h"
+
+#define DEFAULT_EXPIRY_S 120u
+
+void
+ckpi_store_path(char out[CKPI_STORE_PATH], const char *dir, const char *file)
+{
+    snprintf(out, CKPI_STORE_PATH, "%s%s%s", dir, *dir != '\0' ? "/" : "", file);
+}
+
+ckp_status
+ckpi_store_put(ckpi_store *s, const char *dir, const char *file, const ckpi_buf *b, bool replace, ckp_error *err)
+{
+    char tmp[CKPI_TMP_MAX], from[CKPI_STORE_PATH], to[CKPI_STORE_PATH];
+    const ckp_status st = ckpi_tmp_name(tmp, file, err);
+    if (st != CKP_OK)
+        return st;
+    ckpi_store_path(from, dir, tmp);
+    ckpi_store_path(to, dir, file);
+    return ckpi_fs_publish(s->fs, from, to, b->data, b->len, replace, err);
+}
+
+ckp_status
+ckpi_store_exists(ckpi_store *s, const char *dir, const char *file, bool *there, ckp_error *err)
+{
+    char path[CKPI_STORE_PATH];
+    ckpi_stat sb;
+    ckpi_store_path(path, dir, file);
+    const ckp_status st = s->fs->ops->stat(s->fs, path, &sb, err);
+    *there = st == CKP_OK;
+    return st == CKP_ENOTFOUND ? CKP_OK : st;
+}
+
+ckp_status
+ckpi_store_enter(ckpi_store *s, ckp_error *err)
+{
+    if (s == NULL)
+        return ckpi_fail(err, CKP_EINVAL, "store: NULL argument");
+    /* Before the mutex: a thread of the parent may have held it at the fork. */
+    if (ckpi_pid() != s->pid)
+        return ckpi_fail(err, CKP_EFORK, "the run was opened by process %lld: open it again in this one", (long long)s->pid);
+    pthread_mutex_lock(&s->mutex);
+    return CKP_OK;
+}
+
+ckp_status
+ckpi_store_enter_write(ckpi_store *s, ckp_error *err)
+{
+    ckp_status st = ckpi_store_enter(s, err);
+    if (st != CKP_OK)
+        return st;
+    if (s->mode != CKPI_STORE_WRITE)
+        st = ckpi_fail(err, CKP_EINVAL, "the run is open for reading only");
+    else if (s->lost)
+        st = ckpi_fail(err, CKP_EBUSY, "this writer has lost the run's lock");
+    if (st != CKP_OK)
+        ckpi_store_leave(s);
+    return st;
+}
+
+void
+ckpi_store_leave(ckpi_store *s)
+{
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static ckp_status
+read_run(ckpi_store *s, ckp_error *err)
+{
+    ckpi_buf raw = CKPI_BUF_INIT;
+    ckpi_runfile run;
+    ckp_status st = ckpi_fs_read(s->fs, CKPI_RUN_FILE, CKPI_RUNFILE_MAX, &raw, err);
+    if (st == CKP_OK) {
+        st = ckpi_runfile_parse(&run, raw.data, raw.len, err);
+        /* Whatever is wrong with its text, it was a run's file once. */
+        if (st == CKP_EFORMAT)
+            st = ckpi_fail(err, CKP_ECORRUPT, "run.json is not what ckpress writes");
+        ckpi_fail_file(err, st == CKP_OK ? NULL : CKPI_RUN_FILE);
+    }
+    if (st == CKP_OK)
+        s->run_id = run.id;
+    ckpi_buf_free(&raw);
+    return st;
+}
+
+/* A run that lost its identity but not its checkpoints must not get another one: they would all be strangers in it. */
+static ckp_status
+refuse_orphans(ckpi_store *s, ckp_error *err)
+{
+    ckpi_names names;
+    ckp_status st = ckpi_names_read(s, "", &names, err);
+    if (st != CKP_OK)
+        return st;
+    for (size_t i = 0; i < names.n && st == CKP_OK; i++) {
+        uint64_t step;
+        uint32_t attempt;
+        bool there = false;
+        if (!names.is_dir[i] || !ckpi_dir_name_parse(names.v[i], &step, &attempt))
+            continue;
+        st = ckpi_store_exists(s, names.v[i], CKPI_MANIFEST_FILE, &there, err);
+        if (st == CKP_OK && there)
+            st = ckpi_fail(err, CKP_ECORRUPT, "run.json is missing while checkpoints are there (%s)", names.v[i]);
+    }
+    ckpi_names_free(&names);
+    return st;
+}
+
+static ckp_status
+create_run(ckpi_store *s, ckp_error *err)
+{
+    ckpi_buf text = CKPI_BUF_INIT;
+    ckpi_runfile run = {.created = ckpi_now_unix()};
+    ckp_status st = refuse_orphans(s, err);
+    if (st == CKP_OK)
+        st = ckpi_random(&run.id, sizeof run.id, err);
+    if (st == CKP_OK)
+        st = ckpi_runfile_print(&run, &text, err);
+    if (st == CKP_OK)
+        st = ckpi_store_put(s, "", CKPI_RUN_FILE, &text, false, err);
+    ckpi_buf_free(&text);
+    /* Another writer was faster: its identity is the run's. */
+    return st == CKP_OK || st == CKP_EEXIST ? read_run(s, err) : st;
+}
+
+static ckp_status
+find_sequence(ckpi_store *s, ckp_error *err)
+{
+    ckpi_entries e = {0};
+    const ckp_status st = ckpi_scan(s, &e, err);
+    for (size_t i = 0; i < e.n; i++)
+        if (e.v[i].m != NULL && e.v[i].health != CKPI_HEALTH_FOREIGN && e.v[i].m->sequence > s->max_sequence)
+            s->max_sequence = e.v[i].m->sequence;
+    ckpi_entries_free(&e);
+    return st;
+}
+
+static ckp_status
+start(ckpi_store *s, const ckpi_store_options *opt, ckp_error *err)
+{
+    ckp_status st = read_run(s, err);
+    if (s->mode == CKPI_STORE_READ)
+        return st == CKP_ENOTFOUND ? ckpi_fail(err, st, "not a run: it has no run.json") : st;
+    if (st == CKP_ENOTFOUND)
+        st = create_run(s, err);
+    if (st == CKP_OK)
+        st = ckpi_lock_take(s, opt, err);
+    if (st != CKP_OK)
+        return st;
+    ckpi_sweep(s);
+    return find_sequence(s, err);
+}
+
+ckp_status
+ckpi_store_open(ckpi_store **out, ckpi_fs *fs, ckpi_store_mode mode, const ckpi_store_options *opt, ckp_error *err)
+{
+    ckpi_store_options o = opt != NULL ? *opt : (ckpi_store_options){0};
+    if (o.lock_expiry_s == 0)
+        o.lock_expiry_s = DEFAULT_EXPIRY_S;
+    if (out == NULL || fs == NULL) {
+        ckpi_fs_free(fs);
+        return ckpi_fail(err, CKP_EINVAL, "store_open: NULL argument");
+    }
+    *out = NULL;
+    ckpi_store *s = ckpi_calloc(1, sizeof *s);
+    if (s == NULL || pthread_mutex_init(&s->mutex, NULL) != 0) {
+        free(s);
+        ckpi_fs_free(fs);
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to open a run");
+    }
+    s->fs = fs;
+    s->mode = mode;
+    s->pid = ckpi_pid();
+    const ckp_status st = start(s, &o, err);
+    if (st != CKP_OK) {
+        ckpi_store_free(s);
+        return st;
+    }
+    *out = s;
+    return CKP_OK;
+}
+
+void
+ckpi_store_free(ckpi_store *s)
+{
+    if (s == NULL)
+        return;
+    /* In a forked child only memory is freed: lock and files are the parent's, and so is the mutex's state. */
+    if (ckpi_pid() == s->pid) {
+        if (s->lock.held)
+            ckpi_lock_release(s);
+        pthread_mutex_destroy(&s->mutex);
+    }
+    ckpi_fs_free(s->fs);
+    free(s);
+}
+
+ckpi_fs *
+ckpi_store_fs(ckpi_store *s)
+{
+    return s->fs;
+}
+
+ckpi_id
+ckpi_store_run_id(const ckpi_store *s)
+{
+    return s->run_id;
+}
+
+uint64_t
+ckpi_store_epoch(const ckpi_store *s)
+{
+    return s->lock.epoch;
+}

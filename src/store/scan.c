@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The whole run: every checkpoint, by sequence, and whether each can be restored with all that it needs. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "store/internal.h"
+
+void
+ckpi_entries_free(ckpi_entries *e)
+{
+    if (e == NULL)
+        return;
+    for (size_t i = 0; i < e->n; i++) {
+        ckpi_manifest_free(e->v[i].m);
+        free(e->v[i].reason);
+    }
+    free(e->v);
+    *e = (ckpi_entries){0};
+}
+
+static ckp_status
+read_all(ckpi_store *s, const ckpi_names *names, ckpi_entries *out, ckp_error *err)
+{
+    out->v = ckpi_calloc(names->n, sizeof *out->v);
+    if (out->v == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to list a run");
+    for (size_t i = 0; i < names->n; i++) {
+        ckpi_entry *e = &out->v[out->n];
+        if (!names->is_dir[i] || !ckpi_dir_name_parse(names->v[i], &e->step, &e->attempt))
+            continue;
+        ckpi_dir_name(e->dir, e->step, e->attempt);
+        out->n++;
+        const ckp_status st = ckpi_entry_read(s, e, err);
+        if (st != CKP_OK)
+            return st;
+    }
+    return CKP_OK;
+}
+
+/* Those without a sequence first. Equal sequences need two writers at once; epoch and name then make the order total. */
+static int
+by_sequence(const void *pa, const void *pb)
+{
+    const ckpi_entry *a = pa, *b = pb;
+    const uint64_t sa = a->m != NULL ? a->m->sequence : 0, sb = b->m != NULL ? b->m->sequence : 0;
+    if (sa != sb)
+        return sa < sb ? -1 : 1;
+    if (sa != 0 && a->m->epoch != b->m->epoch)
+        return a->m->epoch < b->m->epoch ? -1 : 1;
+    if (a->step != b->step)
+        return a->step < b->step ? -1 : 1;
+    return strcmp(a->dir, b->dir);
+}
+
+static int
+by_dir(const void *pa, const void *pb)
+{
+    const ckpi_entry *const *a = pa, *const *b = pb;
+    return strcmp((*a)->dir, (*b)->dir);
+}
+
+static int
+is_dir(const void *key, const void *elem)
+{
+    return strcmp(key, (*(const ckpi_entry *const *)elem)->dir);
+}
+
+/* An entry's base, or why it cannot be one. Bases come earlier in sequence, so their own health is settled, and no circle can be. */
+static ckp_status
+judge_base(ckpi_entries *all, ckpi_entry *e, const ckpi_entry *base, ckp_error *err)
+{
+    char reason[CKPI_DIR_NAME_MAX + 64];
+    const char *why = NULL;
+    if (base == NULL)
+        why = "is missing";
+    else if (base >= e)
+        why = "was committed later";
+    else if (base->health != CKPI_HEALTH_OK)
+        why = "cannot be restored itself";
+    else if (!ckpi_id_eq(base->m->content, e->m->base))
+        why = "has another content id";
+    else if (base->m->chain + 1 != e->m->chain)
+        why = "has another chain length";
+    if (base != NULL && base < e)
+        e->base = (size_t)(base - all->v);
+    if (why == NULL || e->health != CKPI_HEALTH_OK)
+        return CKP_OK;
+    snprintf(reason, sizeof reason, "its base %s %s", e->m->base_dir, why);
+    return ckpi_entry_bad(e, CKPI_HEALTH_BAD_BASE, reason, err);
+}
+
+static ckp_status
+judge_chains(ckpi_entries *all, ckp_error *err)
+{
+    const ckpi_entry **sorted = ckpi_malloc(all->n, sizeof *sorted);
+    if (sorted == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to list a run");
+    for (size_t i = 0; i < all->n; i++)
+        sorted[i] = &all->v[i];
+    qsort(sorted, all->n, sizeof *sorted, by_dir);
+    ckp_status st = CKP_OK;
+    for (size_t i = 0; i < all->n && st == CKP_OK; i++) {
+        ckpi_entry *e = &all->v[i];
+        if (e->m == NULL || e->health == CKPI_HEALTH_FOREIGN || e->m->kind == CKPI_CKPT_KEY)
+            continue;
+        const ckpi_entry **found = bsearch(e->m->base_dir, sorted, all->n, sizeof *sorted, is_dir);
+        st = judge_base(all, e, found == NULL ? NULL : *found, err);
+    }
+    free(sorted);
+    return st;
+}
+
+ckp_status
+ckpi_scan(ckpi_store *s, ckpi_entries *out, ckp_error *err)
+{
+    ckpi_names names;
+    *out = (ckpi_entries){0};
+    ckp_status st = ckpi_names_read(s, "", &names, err);
+    if (st != CKP_OK)
+        return st;
+    st = read_all(s, &names, out, err);
+    ckpi_names_free(&names);
+    if (st == CKP_OK) {
+        qsort(out->v, out->n, sizeof *out->v, by_sequence);
+        st = judge_chains(out, err);
+    }
+    if (st != CKP_OK)
+        ckpi_entries_free(out);
+    return st;
+}
+
+ckp_status
+ckpi_store_list(ckpi_store *s, ckpi_entries *out, ckp_error *err)
+{
+    *out = (ckpi_entries){0};
+    ckp_status st = ckpi_store_enter(s, err);
+    if (st != CKP_OK)
+        return st;
+    st = ckpi_scan(s, out, err);
+    ckpi_store_leave(s);
+    return st;
+}
