@@ -9,7 +9,7 @@
 typedef struct stream {
     ckpi_rans_model m;
     unsigned lanes;
-    uint32_t x[CKPI_RANS_LANES];
+    uint32_t x[CKPI_RANS_LANES_MAX];
     const uint8_t *words, *end;
 } stream;
 
@@ -28,7 +28,7 @@ parse(stream *s, const uint8_t *src, size_t len, ckp_error *err)
     const unsigned head = src[0];
     s->m.kind = (ckpi_rans_kind)(head & 7);
     s->lanes = ckpi_rans_lanes[head >> 3 & 3];
-    s->m.bits = (head >> 5) + CKPI_RANS_MIN_BITS;
+    s->m.bits = (head >> 5) * CKPI_RANS_BITS_STEP + CKPI_RANS_MIN_BITS;
     s->m.first = 0;
     if (s->m.kind > CKPI_RANS_BITS || s->m.bits > CKPI_RANS_MAX_BITS || (s->m.kind <= CKPI_RANS_ONE && head > CKPI_RANS_ONE))
         return bad(err, 0, "unknown kind");
@@ -55,11 +55,34 @@ parse(stream *s, const uint8_t *src, size_t len, ckp_error *err)
 static uint8_t *
 make_slots(const ckpi_rans_model *m, ckpi_scratch *ws)
 {
+    const unsigned shift = CKPI_RANS_MAX_BITS - m->bits;
     uint8_t *slot = ckpi_scratch_get(ws, (size_t)1 << m->bits);
     if (slot != NULL)
         for (unsigned s = 0; s < 256; s++)
-            memset(slot + m->start[s], (int)s, m->freq[s]);
+            memset(slot + (m->start[s] >> shift), (int)s, m->freq[s] >> shift);
     return slot;
+}
+
+/*
+ * Whole groups by a wide kernel: in place as long as it reads inside src, then from a copy of the last words with room behind
+ * them. Returns the symbols decoded; if the words ran out on the way, the rest fails in the reference.
+ */
+static size_t
+decode_wide(stream *s, const ckpi_rans_dec *d, ckpi_rans_dec_fn *wide, uint8_t *dst, size_t n)
+{
+    const size_t groups = n / s->lanes;
+    size_t done = 0;
+    if (s->end - s->words >= CKPI_RANS_READ)
+        done = wide(d, dst, groups, s->x, s->lanes, &s->words, s->end - CKPI_RANS_READ);
+    uint8_t tail[2 * CKPI_RANS_READ] = {0};
+    const uint8_t *p = tail;
+    const size_t left = (size_t)(s->end - s->words);
+    if (done == groups || left > CKPI_RANS_READ)
+        return done * s->lanes;
+    memcpy(tail, s->words, left);
+    done += wide(d, dst + done * s->lanes, groups - done, s->x, s->lanes, &p, tail + left);
+    s->words = (size_t)(p - tail) > left ? NULL : s->words + (p - tail);
+    return done * s->lanes;
 }
 
 static ckp_status
@@ -68,11 +91,9 @@ decode_coded(stream *s, uint8_t *dst, size_t n, ckpi_scratch *ws, uint32_t cpu, 
     const ckpi_rans_dec d = {.m = &s->m, .slot = make_slots(&s->m, ws)};
     if (d.slot == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "rans: no memory for tables");
-    const ckpi_rans_ops *ops = s->lanes == CKPI_RANS_LANES ? ckpi_rans_pick(cpu) : NULL;
-    size_t done = 0;
-    if (ops != NULL)
-        done = CKPI_RANS_LANES * ops->dec(&d, dst, n / CKPI_RANS_LANES, s->x, &s->words, s->end);
-    if (!ckpi_rans_dec_ref(&d, dst, done, n, s->x, s->lanes, &s->words, s->end))
+    ckpi_rans_dec_fn *wide = s->lanes >= CKPI_RANS_WIDE_LANES ? ckpi_rans_dec_pick(&s->m, cpu) : NULL;
+    const size_t done = wide != NULL ? decode_wide(s, &d, wide, dst, n) : 0;
+    if (s->words == NULL || !ckpi_rans_dec_ref(&d, dst, done, n, s->x, s->lanes, &s->words, s->end))
         return bad(err, CKP_NO_OFFSET, "ends before its last symbol");
     if (s->words != s->end)
         return bad(err, CKP_NO_OFFSET, "bytes left over");

@@ -16,19 +16,19 @@ ckpi_rans_bound(size_t n)
 static unsigned
 lanes_code(uint64_t payload)
 {
-    return payload < 512 ? 0 : payload < 1536 ? 1 : payload < 6144 ? 2 : 3;
+    return payload < 512 ? 0 : payload < 4096 ? 1 : payload < 32768 ? 2 : 3;
 }
 
 /* Words of the symbols below `top`; returns where they begin. */
 static uint8_t *
 code_symbols(const ckpi_rans_model *m, const uint8_t *src, size_t n, uint32_t *x, unsigned lanes, uint8_t *top, uint32_t cpu)
 {
-    const ckpi_rans_ops *ops = lanes == CKPI_RANS_LANES ? ckpi_rans_pick(cpu) : NULL;
-    const size_t groups = ops != NULL ? n / CKPI_RANS_LANES : 0;
+    ckpi_rans_enc_fn *wide = lanes >= CKPI_RANS_WIDE_LANES ? ckpi_rans_enc_pick(m, cpu) : NULL;
+    const size_t groups = wide != NULL ? n / lanes : 0;
     for (unsigned i = 0; i < lanes; i++)
         x[i] = CKPI_RANS_LOW;
-    uint8_t *p = ckpi_rans_enc_ref(m, src, groups * CKPI_RANS_LANES, n, x, lanes, top);
-    return groups != 0 ? ops->enc(m, src, groups, x, p) : p;
+    uint8_t *p = ckpi_rans_enc_ref(m, src, groups * lanes, n, x, lanes, top);
+    return groups != 0 ? wide(m, src, groups, x, lanes, p) : p;
 }
 
 static size_t
@@ -48,7 +48,7 @@ encode_coded(const ckpi_rans_model *m, uint64_t payload, const uint8_t *src, siz
     uint8_t *words = ckpi_scratch_get(ws, CKPI_RANS_WORDS_SLACK + 2 * n);
     if (words == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "rans: no memory for %zu words", n);
-    uint32_t x[CKPI_RANS_LANES];
+    uint32_t x[CKPI_RANS_LANES_MAX];
     const unsigned code = lanes_code(payload), lanes = ckpi_rans_lanes[code];
     uint8_t *const top = words + CKPI_RANS_WORDS_SLACK + 2 * n;
     const uint8_t *p = code_symbols(m, src, n, x, lanes, top, cpu);

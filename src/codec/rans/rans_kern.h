@@ -2,9 +2,9 @@
 /*
  * Kernels of the coder. They take pointers and counts, allocate nothing and know no status.
  *
- * State x of a lane lies in [2^16, 2^32). Coding symbol s with share f, start c out of 2^bits:
- *     if x >= f << (32 - bits): put the low 16 bits as a word, x >>= 16
- *     x = (x / f << bits) + x % f + c
+ * A lane's state x lies in [2^16, 2^32). Coding a symbol with share f and start c out of 2^16:
+ *     if x >> 16 >= f: put the low 16 bits of x as a word, x >>= 16
+ *     x = (x / f << 16) + x % f + c
  * Symbol i belongs to lane i mod lanes. The encoder goes from the last symbol to the first and its words downwards in memory, so the
  * decoder goes forward in both. rans_kern_ref.c is the contract; every other kernel gives the same words, states and symbols.
  */
@@ -13,16 +13,16 @@
 #include "codec/rans/rans_model.h"
 
 enum {
-    CKPI_RANS_LANES = 32,          /* lanes of the wide kernels */
-    CKPI_RANS_WORDS_SLACK = 64     /* bytes below the words that a wide encoder may overwrite */
+    CKPI_RANS_LANES_MAX = 64,
+    CKPI_RANS_WIDE_LANES = 32,  /* from here on there are wide kernels: 32 and 64 lanes */
+    CKPI_RANS_WORDS_SLACK = 64  /* bytes below the words that a wide encoder may overwrite */
 };
 #define CKPI_RANS_LOW ((uint32_t)1 << 16)
 
 /* What a decoder looks up, made from the model once a stream. */
 typedef struct ckpi_rans_dec {
     const ckpi_rans_model *m;
-    const uint8_t *slot;   /* byte value of each of the 2^bits slots */
-    const uint32_t *wide;  /* wide kernels' own table, or NULL */
+    const uint8_t *slot; /* byte value by a slot's upper m->bits bits */
 } ckpi_rans_dec;
 
 /* Decode symbols [from, to) of a stream with `lanes` (a power of two) states x. *p: the next word; words end at end.
@@ -33,16 +33,17 @@ bool ckpi_rans_dec_ref(const ckpi_rans_dec *d, uint8_t *dst, size_t from, size_t
 uint8_t *ckpi_rans_enc_ref(const ckpi_rans_model *m, const uint8_t *src, size_t from, size_t to, uint32_t *x, unsigned lanes, uint8_t *p);
 
 /*
- * Wide kernels work on groups of 32 symbols. The decoder does as many whole groups as it can without reading at or beyond end,
- * and returns how many; the reference goes on from there. The encoder writes CKPI_RANS_WORDS_SLACK bytes below its result.
+ * Wide kernels do `groups` whole groups of `lanes` symbols, lanes being 32 or 64, and keep states in x.
+ * dec may read CKPI_RANS_READ bytes from each place p <= safe, starts no group beyond safe, and returns how many it did.
+ * enc goes downwards from the last group and may write CKPI_RANS_WORDS_SLACK bytes below its result.
+ * Either is NULL for a model that it is not made for.
  */
-typedef struct ckpi_rans_ops {
-    const char *name;
-    uint32_t needs;
-    size_t (*dec)(const ckpi_rans_dec *d, uint8_t *dst, size_t groups, uint32_t x[32], const uint8_t **p, const uint8_t *end);
-    uint8_t *(*enc)(const ckpi_rans_model *m, const uint8_t *src, size_t groups, uint32_t x[32], uint8_t *p);
-} ckpi_rans_ops;
+enum { CKPI_RANS_READ = 128 };
+typedef size_t ckpi_rans_dec_fn(const ckpi_rans_dec *d, uint8_t *dst, size_t groups, uint32_t *x, unsigned lanes, const uint8_t **p,
+                                const uint8_t *safe);
+typedef uint8_t *ckpi_rans_enc_fn(const ckpi_rans_model *m, const uint8_t *src, size_t groups, uint32_t *x, unsigned lanes, uint8_t *p);
 
-/* The best kernels for a feature word; NULL: none, use the reference. */
-const ckpi_rans_ops *ckpi_rans_pick(uint32_t cpu);
+/* The best kernel for a feature word and a model; NULL: none, use the reference. */
+ckpi_rans_dec_fn *ckpi_rans_dec_pick(const ckpi_rans_model *m, uint32_t cpu);
+ckpi_rans_enc_fn *ckpi_rans_enc_pick(const ckpi_rans_model *m, uint32_t cpu);
 #endif

@@ -6,33 +6,36 @@
 
 #include "codec/rans/rans.h"
 
+static void
+place(ckpi_rans_model *m, unsigned s, unsigned share, uint32_t *at)
+{
+    m->freq[s] = (uint16_t)(share << (CKPI_RANS_MAX_BITS - m->bits));
+    m->start[s] = (uint16_t)*at;
+    *at += m->freq[s];
+    m->distinct += share != 0;
+}
+
 void
-ckpi_rans_model_starts(ckpi_rans_model *m)
+ckpi_rans_model_range(ckpi_rans_model *m)
 {
     uint32_t at = 0;
-    for (unsigned i = 0; i < 256; i++) {
-        const unsigned s = (m->first + i) & 255;
-        m->start[s] = (uint16_t)at;
-        at += m->freq[s];
-    }
+    m->distinct = 0;
+    for (unsigned i = 0; i < 256; i++)
+        place(m, (m->first + i) & 255, m->freq[(m->first + i) & 255], &at);
 }
 
 bool
 ckpi_rans_model_classes(ckpi_rans_model *m, uint16_t share[9])
 {
-    uint32_t sum = 0;
+    uint32_t sum = 0, at = 0;
     for (unsigned k = 1; k < 9; k++)
         sum += (uint32_t)share[k] * ckpi_rans_pop_size[k];
     if (sum == 0 || sum >= 1u << m->bits)
         return false;
     share[0] = (uint16_t)((1u << m->bits) - sum);
-    uint32_t at = 0;
-    for (unsigned r = 0; r < 256; r++) {
-        const unsigned s = ckpi_rans_pop_order[r];
-        m->freq[s] = share[__builtin_popcount(s)];
-        m->start[s] = (uint16_t)at;
-        at += m->freq[s];
-    }
+    m->distinct = 0;
+    for (unsigned r = 0; r < 256; r++)
+        place(m, ckpi_rans_pop_order[r], share[__builtin_popcount(ckpi_rans_pop_order[r])], &at);
     return true;
 }
 
@@ -62,7 +65,7 @@ cost(const ckpi_rans_model *m, const uint32_t hist[256])
             continue;
         if (m->freq[s] == 0)
             return UINT64_MAX;
-        sum += (uint64_t)hist[s] * ((m->bits << 16) - ckpi_rans_log2(m->freq[s]));
+        sum += (uint64_t)hist[s] * ((CKPI_RANS_MAX_BITS << 16) - ckpi_rans_log2(m->freq[s]));
     }
     return sum;
 }
@@ -119,21 +122,25 @@ take(ckpi_rans_model *m, const uint32_t hist[256], uint32_t over)
 static void
 fit_span(ckpi_rans_model *m, const uint32_t hist[256], size_t n)
 {
+    const uint32_t want = 1u << m->bits, top_share = want - 1; /* more than one symbol occurs */
     uint32_t sum = 0;
     unsigned top = m->first;
     for (unsigned s = 0; s < 256; s++) {
-        const uint64_t f = (((uint64_t)hist[s] << m->bits) + n / 2) / n;
-        m->freq[s] = hist[s] != 0 && f == 0 ? 1 : (uint16_t)f;
+        uint64_t f = (((uint64_t)hist[s] << m->bits) + n / 2) / n;
+        if (hist[s] != 0 && f == 0)
+            f = 1;
+        if (f > top_share)
+            f = top_share;
+        m->freq[s] = (uint16_t)f;
         sum += m->freq[s];
         if (hist[s] > hist[top])
             top = s;
     }
-    const uint32_t want = 1u << m->bits;
     if (sum > want)
         take(m, hist, sum - want);
     else
         m->freq[top] = (uint16_t)(m->freq[top] + (want - sum));
-    ckpi_rans_model_starts(m);
+    ckpi_rans_model_range(m);
 }
 
 static bool
@@ -167,10 +174,22 @@ fit_binomial(ckpi_rans_model *m, const uint64_t count[9], size_t n)
     return ckpi_rans_model_binomial(m);
 }
 
+/*
+ * Wide kernels look a slot up by its upper 12 bits once the alphabet no longer fits their registers; finer shares than that take the
+ * slow way and must be worth it.
+ */
+static bool
+is_slow(const ckpi_rans_model *m)
+{
+    return m->kind == CKPI_RANS_SPAN && m->distinct > CKPI_RANS_SMALL && m->bits > CKPI_RANS_WIDE_BITS;
+}
+
 static void
 keep_better(ckpi_rans_model *best, uint64_t *bytes, const ckpi_rans_model *m, const uint32_t hist[256])
 {
-    const uint64_t b = price(m, hist);
+    uint64_t b = price(m, hist);
+    if (b != UINT64_MAX && is_slow(m))
+        b += b / 512;
     if (b < *bytes) {
         *bytes = b;
         *best = *m;
@@ -191,12 +210,9 @@ ckpi_rans_model_pick(ckpi_rans_model *best, const uint32_t hist[256], size_t n, 
         return;
     }
     uint64_t count[9] = {0};
-    unsigned distinct = 0;
-    for (unsigned s = 0; s < 256; s++) {
+    for (unsigned s = 0; s < 256; s++)
         count[__builtin_popcount(s)] += hist[s];
-        distinct += hist[s] != 0;
-    }
-    for (m.bits = CKPI_RANS_MIN_BITS; m.bits <= CKPI_RANS_MAX_BITS; m.bits += 2) {
+    for (m.bits = CKPI_RANS_MIN_BITS; m.bits <= CKPI_RANS_MAX_BITS; m.bits += CKPI_RANS_BITS_STEP) {
         /* Coarse shares make small tables: only for streams that a table would weigh down. */
         if (m.bits < 12 && n >> (m.bits + 4) != 0)
             continue;
@@ -210,5 +226,4 @@ ckpi_rans_model_pick(ckpi_rans_model *best, const uint32_t hist[256], size_t n, 
         if (fit_binomial(&m, count, n))
             keep_better(best, bytes, &m, hist);
     }
-    (void)distinct;
 }

@@ -181,7 +181,7 @@ write_span(const ckpi_rans_model *m, uint8_t *dst)
     put(&o, m->first, 8);
     put(&o, m->span - 1, 8);
     for (unsigned i = 0; i < m->span; i++)
-        f[i] = m->freq[(m->first + i) & 255];
+        f[i] = (uint16_t)(m->freq[(m->first + i) & 255] >> (CKPI_RANS_MAX_BITS - m->bits));
     put_shares(&o, f, m->span - 1, m->bits); /* the last one is what is left */
     return put_end(&o);
 }
@@ -207,7 +207,7 @@ read_span(ckpi_rans_model *m, bits_in *in)
     memset(m->freq, 0, sizeof m->freq);
     for (unsigned i = 0; i < m->span; i++)
         m->freq[(m->first + i) & 255] = f[i];
-    ckpi_rans_model_starts(m);
+    ckpi_rans_model_range(m);
     return true;
 }
 
@@ -218,7 +218,7 @@ write_classes(const ckpi_rans_model *m, uint8_t *dst)
     bits_out o = {.p = dst};
     put(&o, m->top_class - 1, 3);
     for (unsigned k = 1; k <= m->top_class; k++)
-        f[k - 1] = m->freq[ckpi_rans_pop_order[ckpi_rans_pop_first[k]]];
+        f[k - 1] = (uint16_t)(m->freq[ckpi_rans_pop_order[ckpi_rans_pop_first[k]]] >> (CKPI_RANS_MAX_BITS - m->bits));
     put_shares(&o, f, m->top_class, m->bits);
     return put_end(&o);
 }
