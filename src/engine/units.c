@@ -71,8 +71,9 @@ belongs(const ckpi_lineage *c, uint32_t moment, uint32_t weight)
 static ckp_status
 check_unit(const ckpi_lineage *c, const ckpi_unit *u, ckp_error *err)
 {
-    const bool m_ok = u->m == CKPI_NO_CHUNK || (u->w != CKPI_NO_CHUNK && belongs(c, u->m, u->w));
-    const bool v_ok = u->v == CKPI_NO_CHUNK || (u->w != CKPI_NO_CHUNK && belongs(c, u->v, u->w));
+    /* a damaged file may have lost the weights: its moments can still be read */
+    const bool m_ok = u->m == CKPI_NO_CHUNK || u->w == CKPI_NO_CHUNK || belongs(c, u->m, u->w);
+    const bool v_ok = u->v == CKPI_NO_CHUNK || u->w == CKPI_NO_CHUNK || belongs(c, u->v, u->w);
 
     if (m_ok && v_ok)
         return CKP_OK;

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Other people's files to .ckp. The way back: decompress.c. */
+#include <stdio.h>
+#include <string.h>
+#include "base/fail.h"
+#include "io/io.h"
+#include "run/convert.h"
+
+ckp_status
+ckpi_in_open(ckpi_reader **out, const char *path, ckp_error *err)
+{
+    if (strcmp(path, "-") == 0)
+        return ckpi_reader_fd(out, 0, "standard input", err);
+    const ckp_status st = ckpi_reader_path(out, path, err);
+    if (st != CKP_OK)
+        ckpi_fail_file(err, path);
+    return st;
+}
+
+ckp_status
+ckpi_convert_check(const char *in, const char *out, const ckp_convert_options *opt, const ckp_convert_result *res, ckp_error *err)
+{
+    if (in == NULL || out == NULL || opt->size != sizeof *opt || (opt->n_bases != 0 && opt->bases == NULL) ||
+        (res != NULL && res->size != sizeof *res))
+        return ckpi_fail(err, CKP_EINVAL, "convert: NULL argument, or options of another version");
+    return ckpi_coding_check(&opt->coding, err);
+}
+
+void
+ckpi_convert_done(ckp_convert_result *res, ckpi_reader *r, const ckpi_writer *w, uint64_t tensors, const char *kind)
+{
+    if (res == NULL)
+        return;
+    *res = (ckp_convert_result){.size = sizeof *res, .out_bytes = ckpi_writer_pos(w), .tensors = tensors};
+    if (r != NULL && ckpi_reader_seekable(r) && ckpi_reader_size(r, &res->in_bytes, NULL) != CKP_OK)
+        res->in_bytes = 0;
+    (void)snprintf(res->kind, sizeof res->kind, "%s", kind);
+}
+
+/* The base of a delta, with its own chain behind it. */
+static ckp_status
+open_base(ckp_checkpoint **base, const ckp_convert_options *opt, ckp_error *err)
+{
+    if (opt->n_bases == 0)
+        return CKP_OK;
+    return ckp_checkpoint_open_file(base, opt->bases[0], opt->bases + 1, opt->n_bases - 1, err);
+}
+
+static ckp_status
+compress_state(ckpi_reader *r, ckpi_foreign *f, const char *out, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err)
+{
+    ckp_state *s = ckpi_foreign_state(f);
+    ckp_checkpoint *base = NULL;
+    ckpi_out o = {0};
+
+    if (!ckpi_reader_seekable(r) && ckpi_foreign_what(f) == CKPI_FOREIGN_SAFETENSORS && opt->coding.profile != CKP_PROFILE_LOSSLESS)
+        return ckpi_fail(err, CKP_EUNSUPPORTED, "a lossy profile reads tensors twice: it needs a file, not a pipe");
+    ckp_status st = open_base(&base, opt, err);
+    if (st == CKP_OK)
+        st = ckpi_out_open(&o, out, opt->replace, err);
+    if (st == CKP_OK)
+        st = ckpi_state_write(o.w, s, &opt->coding, base, CKPI_PACK_ORDERED, err);
+    if (st == CKP_OK)
+        st = ckpi_foreign_finish(f, err);
+    if (st == CKP_OK)
+        st = ckpi_out_commit(&o, err);
+    if (st == CKP_OK)
+        ckpi_convert_done(res, r, o.w, ckp_state_count(s), ckpi_foreign_kind_name(ckpi_foreign_what(f)));
+    ckpi_out_free(&o);
+    ckp_checkpoint_close(base);
+    return st;
+}
+
+ckp_status
+ckp_compress(const char *in, const char *out, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err)
+{
+    const ckp_convert_options defaults = CKP_CONVERT_OPTIONS_INIT;
+    ckpi_reader *r = NULL;
+    ckpi_foreign *f = NULL;
+
+    opt = opt != NULL ? opt : &defaults;
+    ckp_status st = ckpi_convert_check(in, out, opt, res, err);
+    if (st == CKP_OK)
+        st = ckpi_in_open(&r, in, err);
+    if (st != CKP_OK)
+        return st;
+    const ckpi_foreign_options fo = {.notice = opt->notice, .notice_user = opt->notice_user, .check_crc = true,
+                                     .no_match = opt->coding.profile == CKP_PROFILE_LOSSLESS};
+    st = ckpi_foreign_open(&f, r, &fo, err);
+    if (st == CKP_OK)
+        st = compress_state(r, f, out, opt, res, err);
+    if (st != CKP_OK)
+        ckpi_fail_file(err, in);
+    ckpi_foreign_close(f);
+    ckpi_reader_free(r);
+    return st;
+}

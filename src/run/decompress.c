@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* .ckp back to safetensors or .pt: from a file in parallel, from a pipe as the chunks come. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/dtype.h"
+#include "base/fail.h"
+#include "engine/decode.h"
+#include "io/io.h"
+#include "run/convert.h"
+#include "run/give.h"
+
+/* One file being made. */
+typedef struct target {
+    const ckpi_table *t;
+    ckpi_out_tensor *tensor;
+    ckpi_export *e;
+    const char *kind;
+    uint32_t open;               /* tensor begun last, or CKPI_NO_TENSOR */
+} target;
+
+static ckp_status
+describe(target *x, ckp_error *err)
+{
+    x->tensor = ckpi_calloc(x->t->n + 1, sizeof *x->tensor);
+    if (x->tensor == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu tensors", x->t->n);
+    for (size_t i = 0; i < x->t->n; i++) {
+        const ckpi_rec *r = &x->t->rec[i];
+        x->tensor[i] = (ckpi_out_tensor){.name = r->name, .dtype = r->dtype, .ndim = r->ndim, .bytes = r->bytes, .alias_of = r->alias_of,
+                                         .shape = r->box_shape != NULL ? r->box_shape : r->shape};
+    }
+    return CKP_OK;
+}
+
+static bool
+ends_with(const char *s, const char *end)
+{
+    const size_t n = strlen(s), k = strlen(end);
+    return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+/* The archive's inner folder, as torch.save names it: the file's stem. */
+static void
+archive_name(const char *out, char name[64])
+{
+    const char *slash = strrchr(out, '/');
+    size_t n = 0;
+
+    for (const char *p = slash != NULL ? slash + 1 : out; *p != '\0' && *p != '.' && n < 63; p++)
+        name[n++] = (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || *p == '_' || *p == '-' ? *p : '_';
+    name[n] = '\0';
+    if (n == 0 || strcmp(out, "-") == 0)
+        (void)memcpy(name, "archive", 8);
+}
+
+static ckp_status
+open_export(target *x, ckpi_writer *w, const char *out, const void *tree, size_t tree_len, ckp_error *err)
+{
+    const void *header = NULL;
+    size_t header_len = 0;
+    char name[64];
+
+    const ckp_status st = tree_len != 0 ? ckpi_tree_st_header(tree, tree_len, &header, &header_len, err) : CKP_ENOTFOUND;
+    x->kind = "safetensors";
+    if (st == CKP_OK && !ends_with(out, ".pt") && !ends_with(out, ".pth"))
+        return ckpi_export_st_same(&x->e, w, header, header_len, x->tensor, x->t->n, err);
+    if (st != CKP_OK && st != CKP_ENOTFOUND)
+        return st;
+    if (ends_with(out, ".safetensors"))
+        return ckpi_export_st_new(&x->e, w, x->tensor, x->t->n, err);
+    x->kind = "pt";
+    archive_name(out, name);
+    return ckpi_export_pt(&x->e, w, name, x->tensor, x->t->n, tree, tree_len, err);
+}
+
+/* Elements of one tensor, from its start on. */
+static ckp_status
+put(void *user, uint32_t tensor, uint64_t first, uint64_t count, const void *bytes, size_t len, ckp_error *err)
+{
+    target *x = user;
+    ckp_status st = CKP_OK;
+
+    (void)count;
+    if (first == 0)
+        st = ckpi_export_skip_empty(x->e, err);
+    if (st == CKP_OK && (first == 0 || tensor != x->open))
+        st = ckpi_export_begin(x->e, tensor, err);
+    x->open = tensor;
+    return st == CKP_OK ? ckpi_export_put(x->e, bytes, len, err) : st;
+}
+
+/* ---- from a file -------------------------------------------------------------------------------------------------- */
+
+static ckp_status
+give_all(target *x, const ckp_checkpoint *ck, const ckp_convert_options *opt, ckp_error *err)
+{
+    size_t n = 0;
+    const uint32_t *order = ckpi_export_order(x->e, &n);
+    ckpi_give_range *r = ckpi_calloc(n + 1, sizeof *r);
+    ckp_status st = CKP_OK;
+
+    if (r == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu tensors", n);
+    for (size_t i = 0; i < n; i++)
+        r[i] = (ckpi_give_range){order[i], 0, x->t->rec[order[i]].numel};
+    st = ckpi_give(ck, r, n, opt->coding.threads, put, x, opt->coding.progress, opt->coding.progress_user, err);
+    if (st == CKP_OK)
+        st = ckpi_export_skip_empty(x->e, err);
+    free(r);
+    return st;
+}
+
+static ckp_status
+from_file(const char *in, const char *out, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err)
+{
+    ckp_checkpoint *ck = NULL;
+    target x = {.open = CKPI_NO_TENSOR};
+    ckpi_out o = {0};
+    size_t tree_len = 0;
+
+    ckp_status st = ckp_checkpoint_open_file(&ck, in, opt->bases, opt->n_bases, err);
+    if (st != CKP_OK)
+        return st;
+    x.t = ck->lin->table;
+    const void *tree = ckp_checkpoint_tree(ck, &tree_len);
+    st = describe(&x, err);
+    if (st == CKP_OK)
+        st = ckpi_out_open(&o, out, opt->replace, err);
+    if (st == CKP_OK)
+        st = open_export(&x, o.w, out, tree, tree_len, err);
+    if (st == CKP_OK)
+        st = give_all(&x, ck, opt, err);
+    if (st == CKP_OK)
+        st = ckpi_export_finish(x.e, err);
+    if (st == CKP_OK)
+        st = ckpi_out_commit(&o, err);
+    if (st == CKP_OK)
+        ckpi_convert_done(res, ck->lin->level[0].f->r, o.w, x.t->n, x.kind);
+    ckpi_export_free(x.e);
+    ckpi_out_free(&o);
+    free(x.tensor);
+    ckp_checkpoint_close(ck);
+    return st;
+}
+
+/* ---- from a pipe -------------------------------------------------------------------------------------------------- */
+
+/* Lossless chunks in the table's order, as `compress` writes them, can be given on as they come. */
+static ckp_status
+give_chunk(target *x, const ckpi_chunk *c, ckpi_ctx *ctx, ckp_error *err)
+{
+    const size_t len = (size_t)ckpi_chunk_bytes(x->t, c);
+
+    if (c->quant != CKPI_QUANT_NONE || (c->flags & CKPI_CHUNK_USES_BASE))
+        return ckpi_fail_at(err, CKP_EUNSUPPORTED, c->offset, "a lossy file or a delta is decoded from a file, not from a pipe");
+    ckpi_scratch_reset(ctx->ws[0]);
+    uint8_t *bytes = ckpi_scratch_get(ctx->ws[0], len);
+    if (bytes == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to decode %zu bytes", len);
+    ckp_status st = ckpi_decode_plain(x->t, c, NULL, bytes, ctx->ws[0], ctx->cpu, err);
+    if (st == CKP_OK && ckpi_hash64(bytes, len) != c->decoded_hash)
+        st = ckpi_fail_at(err, CKP_ECORRUPT, c->offset, "decoded elements do not match their hash");
+    size_t at = 0;
+    for (size_t k = 0; st == CKP_OK && k < c->n_pieces; k++) {
+        const ckpi_piece *p = &c->piece[k];
+        uint64_t n = 0;
+        (void)ckpi_dtype_bytes(x->t->rec[p->tensor].dtype, p->count, &n);
+        st = put(x, p->tensor, p->first, p->count, bytes + at, (size_t)n, err);
+        at += (size_t)n;
+    }
+    if (st != CKP_OK)
+        ckpi_fail_tensor(err, x->t->rec[c->piece[0].tensor].name);
+    return st;
+}
+
+static ckp_status
+give_stream(target *x, ckpi_fmt_stream *s, ckp_error *err)
+{
+    ckpi_buf buf = CKPI_BUF_INIT;
+    ckpi_ctx *ctx = NULL;
+    ckpi_chunk c;
+    bool done = false;
+
+    ckp_status st = ckpi_ctx_new(&ctx, 1, false, err);
+    while (st == CKP_OK && !done) {
+        st = ckpi_fmt_stream_next(s, false, &buf, &c, &done, NULL, err);
+        if (st == CKP_OK && !done)
+            st = give_chunk(x, &c, ctx, err);
+    }
+    if (st == CKP_OK)
+        st = ckpi_export_skip_empty(x->e, err);
+    ckpi_ctx_free(ctx);
+    ckpi_buf_free(&buf);
+    return st;
+}
+
+static ckp_status
+from_pipe(const char *out, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err)
+{
+    ckpi_reader *r = NULL;
+    ckpi_fmt_stream *s = NULL;
+    target x = {.open = CKPI_NO_TENSOR};
+    ckpi_out o = {0};
+    size_t tree_len = 0;
+
+    ckp_status st = ckpi_in_open(&r, "-", err);
+    if (st == CKP_OK)
+        st = ckpi_fmt_stream_open(&s, r, err);
+    if (st == CKP_OK && (x.t = ckpi_fmt_stream_table(s)) == NULL)
+        st = ckpi_fail(err, CKP_EUNSUPPORTED, "a delta is decoded from a file, not from a pipe");
+    if (st == CKP_OK)
+        st = describe(&x, err);
+    if (st == CKP_OK)
+        st = ckpi_out_open(&o, out, opt->replace, err);
+    if (st == CKP_OK) {
+        const void *tree = ckpi_fmt_stream_tree(s, &tree_len);
+        st = open_export(&x, o.w, out, tree, tree_len, err);
+    }
+    if (st == CKP_OK)
+        st = give_stream(&x, s, err);
+    if (st == CKP_OK)
+        st = ckpi_export_finish(x.e, err);
+    if (st == CKP_OK)
+        st = ckpi_out_commit(&o, err);
+    if (st == CKP_OK)
+        ckpi_convert_done(res, r, o.w, x.t->n, x.kind);
+    else
+        ckpi_fail_file(err, "standard input");
+    ckpi_export_free(x.e);
+    ckpi_out_free(&o);
+    free(x.tensor);
+    ckpi_fmt_stream_free(s);
+    ckpi_reader_free(r);
+    return st;
+}
+
+ckp_status
+ckp_decompress(const char *in, const char *out, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err)
+{
+    const ckp_convert_options defaults = CKP_CONVERT_OPTIONS_INIT;
+
+    opt = opt != NULL ? opt : &defaults;
+    const ckp_status st = ckpi_convert_check(in, out, opt, res, err);
+    if (st != CKP_OK)
+        return st;
+    return strcmp(in, "-") == 0 ? from_pipe(out, opt, res, err) : from_file(in, out, opt, res, err);
+}
