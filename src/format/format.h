@@ -15,6 +15,10 @@
 /* Feature bits a reader must know; docs/format.md names each. An unknown required bit is CKP_EUNSUPPORTED naming it. */
 #define CKPI_FEAT_DELTA (UINT64_C(1) << 0)     /* chunks may use a base */
 #define CKPI_FEAT_LOSSY (UINT64_C(1) << 1)     /* quantized chunks */
+#define CKPI_FEAT_KNOWN (CKPI_FEAT_DELTA | CKPI_FEAT_LOSSY)
+
+#define CKPI_MAX_FRAME_HEAD (1u << 21)         /* FORMAT bytes of a frame's head: 65536 pieces fit */
+#define CKPI_MAX_FRAME_PART (1u << 27)         /* FORMAT bytes of params, of escapes and of payload, each */
 
 /* One row of the table: static facts of a tensor. */
 typedef struct ckpi_rec {
@@ -42,7 +46,10 @@ typedef struct ckpi_table {
 } ckpi_table;
 
 CKP_MUST_USE ckp_status ckpi_table_from_state(ckpi_table **out, const ckp_state *s, ckp_error *err);
-void ckpi_table_free(ckpi_table *t);
+void ckpi_table_free(ckpi_table *t);                                /* accepts NULL; the last owner's call frees */
+ckpi_table *ckpi_table_share(ckpi_table *t);                        /* one more owner; a shared table is not changed any more */
+/* After the engine changed roles or copy_of (before writing): checks the rows again and gives the table its new id. */
+CKP_MUST_USE ckp_status ckpi_table_rehash(ckpi_table *t, ckp_error *err);
 uint32_t ckpi_table_find(const ckpi_table *t, const char *name);   /* linear or indexed; CKPI_NO_TENSOR */
 
 /* A run of elements of one tensor inside a chunk. Flat indices within what the shard holds. */
@@ -70,7 +77,8 @@ typedef struct ckpi_chunk {
     uint64_t body_offset;        /* of params */
 } ckpi_chunk;
 
-/* What a lossy tensor lost, in the output dtype, relative to the tensor's RMS (w, m, v alike). */
+/* What a lossy tensor lost, in the output dtype, relative to the tensor's RMS (w, m, v alike). Both errors come back from a file rounded
+   up to 8 significant bits. */
 typedef struct ckpi_errrec { uint32_t tensor; float max_rel, rms_rel; uint64_t n_nan, n_inf; } ckpi_errrec;
 
 typedef struct ckpi_file_info {
@@ -91,16 +99,18 @@ typedef struct ckpi_fmt_writer ckpi_fmt_writer;
 CKP_MUST_USE ckp_status ckpi_fmt_writer_new(ckpi_fmt_writer **out, ckpi_writer *w, const ckpi_file_info *info, const ckpi_table *table,
                                             const void *tree, size_t tree_len, const ckpi_table *ref_table, const void *ref_tree,
                                             size_t ref_tree_len, ckp_error *err);
-/* Appends a frame; fills stored_hash, offset and lengths in *c. The pieces are copied. */
+/* Appends a frame; fills n, stored_hash, offset, frame_len and body_offset in *c. Nothing of *c is kept. CKP_EINVAL: the chunk breaks a rule of
+   docs/format.md ("Frames"). table must live until the writer is freed. */
 CKP_MUST_USE ckp_status ckpi_fmt_writer_chunk(ckpi_fmt_writer *fw, ckpi_chunk *c, ckp_error *err);
 typedef struct ckpi_fmt_sum {
     uint64_t length;             /* of the file */
     ckpi_id content;             /* XXH3-128 over (name, first, count, decoded hash) in table order */
     ckpi_id index_hash;
     uint64_t overhead;           /* bytes that are neither payload, escapes nor params */
+    bool table_is_ref;           /* table and tree lie in the shard info->table_content; false: here, and later deltas may name this shard */
     uint64_t stored_by_role[CKP_ROLE_COUNT_];   /* frames' bytes (whole frames) by role */
 } ckpi_fmt_sum;
-/* Index and trailer. The writer w is not finished or published: that is the caller's. */
+/* Index and trailer. CKP_EINTERNAL when the chunks do not cover every stored tensor once. The writer w is not finished or published: that is the caller's. */
 CKP_MUST_USE ckp_status ckpi_fmt_writer_finish(ckpi_fmt_writer *fw, const ckpi_errrec *errs, size_t n_errs, ckpi_fmt_sum *sum, ckp_error *err);
 void ckpi_fmt_writer_free(ckpi_fmt_writer *fw);
 
@@ -134,8 +144,12 @@ CKP_MUST_USE ckp_status ckpi_fmt_stream_open(ckpi_fmt_stream **out, ckpi_reader 
 const ckpi_file_info *ckpi_fmt_stream_info(const ckpi_fmt_stream *s);
 const ckpi_table *ckpi_fmt_stream_table(const ckpi_fmt_stream *s);     /* NULL when it lives elsewhere */
 const void *ckpi_fmt_stream_tree(const ckpi_fmt_stream *s, size_t *len);
+/* As ckpi_fmt_resolve; without it the frames of a file whose table lives elsewhere give CKP_ESTATE. */
+CKP_MUST_USE ckp_status ckpi_fmt_stream_resolve(ckpi_fmt_stream *s, const ckpi_fmt_file *ref, ckp_error *err);
 /* CKP_OK with *done true at the index, after checking index and trailer against the frames seen. salvage: on a damaged frame, look for the next
-   whole one instead of failing (seekable readers), and end quietly at a truncation; *skipped counts damaged places. */
+   whole one instead of failing (seekable readers), and end quietly at a truncation; *skipped (set to 0 by the first call's caller) grows by
+   the damaged places. c's pieces are the stream's until the next call; its params, escapes and payload point into buf. A damaged tree
+   is reported by the first call too, so that salvage gets past it. */
 CKP_MUST_USE ckp_status ckpi_fmt_stream_next(ckpi_fmt_stream *s, bool salvage, ckpi_buf *buf, ckpi_chunk *c, bool *done, uint64_t *skipped,
                                              ckp_error *err);
 void ckpi_fmt_stream_free(ckpi_fmt_stream *s);
