@@ -16,7 +16,7 @@ ckpi_rans_bound(size_t n)
 static unsigned
 lanes_code(uint64_t payload)
 {
-    return payload < 512 ? 0 : payload < 4096 ? 1 : payload < 32768 ? 2 : 3;
+    return payload < 512 ? 0 : payload < 4096 ? 1 : payload < 98304 ? 2 : 3;
 }
 
 /* Words of the symbols below `top`; returns where they begin. */
