@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <harness/failalloc.h>
+#include "harness/failalloc.h"
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include <harness/guard.h>
+#include "harness/guard.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include <harness/seed.h>
+#include "harness/seed.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

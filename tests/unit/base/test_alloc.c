@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <base/alloc.h>
-#include <harness/check.h>
-#include <harness/failalloc.h>
-#include <harness/seed.h>
+#include "base/alloc.h"
+#include "harness/check.h"
+#include "harness/failalloc.h"
+#include "harness/seed.h"
 #include <stdlib.h>
 
 static void

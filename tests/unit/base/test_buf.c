@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <base/buf.h>
-#include <base/cursor.h>
-#include <harness/check.h>
-#include <harness/failalloc.h>
-#include <harness/seed.h>
+#include "base/buf.h"
+#include "base/cursor.h"
+#include "harness/check.h"
+#include "harness/failalloc.h"
+#include "harness/seed.h"
 #include <math.h>
 
 /* What is written is read back, in little-endian order. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <base/bytes.h>
-#include <base/checked.h>
-#include <harness/check.h>
+#include "base/bytes.h"
+#include "base/checked.h"
+#include "harness/check.h"
 
 static void
 overflow_leaves_the_result_alone(void **state)

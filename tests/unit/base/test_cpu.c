@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <base/cpu.h>
-#include <harness/check.h>
+#include "base/cpu.h"
+#include "harness/check.h"
 #include <stdlib.h>
 
 static void

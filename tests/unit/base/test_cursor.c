@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <base/cursor.h>
-#include <harness/check.h>
-#include <harness/guard.h>
+#include "base/cursor.h"
+#include "harness/check.h"
+#include "harness/guard.h"
 
 static void
 after_a_bad_read_nothing_moves(void **state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <base/dtype.h>
-#include <base/limits.h>
-#include <harness/check.h>
+#include "base/dtype.h"
+#include "base/limits.h"
+#include "harness/check.h"
 
 static void
 the_table_is_consistent(void **state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <base/fail.h>
+#include "base/fail.h"
 #include <errno.h>
-#include <harness/check.h>
+#include "harness/check.h"
 #include <stdlib.h>
 
 static void

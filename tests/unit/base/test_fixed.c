@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <base/fixed.h>
-#include <base/float.h>
-#include <harness/check.h>
-#include <harness/seed.h>
+#include "base/fixed.h"
+#include "base/float.h"
+#include "harness/check.h"
+#include "harness/seed.h"
 #include <math.h>
 
 /* The table is made by exact integers (tools/gen_exp2.py); long double, with 11 more bits, must agree. */

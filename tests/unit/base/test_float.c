@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <base/cpu.h>
-#include <base/float.h>
-#include <harness/check.h>
-#include <harness/guard.h>
-#include <harness/seed.h>
+#include "base/cpu.h"
+#include "base/float.h"
+#include "harness/check.h"
+#include "harness/guard.h"
+#include "harness/seed.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>

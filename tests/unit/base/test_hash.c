@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <base/hash.h>
-#include <harness/check.h>
-#include <harness/failalloc.h>
-#include <harness/seed.h>
+#include "base/hash.h"
+#include "harness/check.h"
+#include "harness/failalloc.h"
+#include "harness/seed.h"
 
 /* Published by xxHash's own sanity tests and computed with xxhsum: XXH3 without seed. */
 static void

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <base/rng.h>
-#include <harness/check.h>
+#include "base/rng.h"
+#include "harness/check.h"
 #include <math.h>
 
 /* Pinned, so that a refactoring cannot change what a run draws: computed with an independent Python version. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ckpress/base.h>
-#include <harness/check.h>
+#include "harness/check.h"
 #include <stdio.h>
 
 static void
