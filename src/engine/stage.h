@@ -35,6 +35,7 @@ typedef struct ckpi_pass {
     const ckp_state *state;
     const ckpi_settings *set;
     bool key;
+    bool lone;                   /* a single file: nothing will be coded against it, so it rounds to nearest */
     uint64_t run_key, restore_count;           /* of the frozen phases */
     uint32_t cpu;
 } ckpi_pass;

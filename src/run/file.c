@@ -131,7 +131,7 @@ ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_che
         goto done;
     }
     load_job lj = {base, pred};
-    const ckpi_pass pass = {.pred = pred, .state = s, .set = &set, .key = base == NULL, .cpu = ctx->cpu};
+    const ckpi_pass pass = {.pred = pred, .state = s, .set = &set, .key = base == NULL, .lone = base == NULL, .cpu = ctx->cpu};
     ckpi_encode_job job = {.pred = pred, .pass = &pass, .serial_pass = ckpi_state_pulls(s), .effort = (ckpi_effort)coding->effort,
                            .load = base != NULL ? load_base : NULL, .load_user = &lj, .drop_base = true,
                            .progress = coding->progress, .progress_user = coding->progress_user};
