@@ -159,18 +159,18 @@ static void
 no_threads_no_deadlock(void **state)
 {
     (void)state;
-    struct rlimit before;
-    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    if (CKPI_ARM)
+        return;   /* qemu-user tries to map any stack, for minutes */
     const pid_t child = fork();
     if (child == 0) {
-        /* Thread stacks of a terabyte: pthread_create fails with EAGAIN. */
+        /* Thread stacks of 64 TiB: pthread_create fails with EAGAIN. */
         pthread_attr_t attr;
         pthread_attr_init(&attr);
         pthread_attr_setstacksize(&attr, (size_t)1 << 46);
         pthread_setattr_default_np(&attr);
         ckpi_pool *p;
         unsigned cells[9] = {0};
-        int ok = ckpi_pool_new(&p, 8, true, NULL) == CKP_OK && (CKPI_ARM || ckpi_pool_threads(p) < 8);   /* qemu-user gives any stack */
+        int ok = ckpi_pool_new(&p, 8, true, NULL) == CKP_OK && ckpi_pool_threads(p) < 8;
         ok = ok && ckpi_pool_run(p, 9, add_worker, cells, NULL) == CKP_OK && cells[0] == 1 && cells[8] == 1;
         ckpi_pool_free(p);
         _exit(ok ? 0 : 1);
