@@ -12,39 +12,10 @@
 #include "base/cpu.h"
 
 #if CKPI_X86
-#include <immintrin.h>
 #include <string.h>
 
 #include "codec/rans/rans_kern_x86.h"
-
-#define TARGET CKPI_TARGET_VBMI2
-#define INLINE TARGET static inline __attribute__((always_inline))
-
-typedef struct half32 {
-    __m512i h, l;
-} half32;
-
-INLINE half32
-load_states(const uint32_t *x)
-{
-    const __m512i a = _mm512_loadu_si512(x), b = _mm512_loadu_si512(x + 16);
-    half32 s;
-    s.l = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)), _mm512_cvtepi32_epi16(b), 1);
-    s.h = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(_mm512_srli_epi32(a, 16))),
-                             _mm512_cvtepi32_epi16(_mm512_srli_epi32(b, 16)), 1);
-    return s;
-}
-
-INLINE void
-store_states(uint32_t *x, half32 s)
-{
-    for (int i = 0; i < 2; i++) {
-        const __m256i h = i == 0 ? _mm512_castsi512_si256(s.h) : _mm512_extracti64x4_epi64(s.h, 1);
-        const __m256i l = i == 0 ? _mm512_castsi512_si256(s.l) : _mm512_extracti64x4_epi64(s.l, 1);
-        const __m512i v = _mm512_or_si512(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16), _mm512_cvtepu16_epi32(l));
-        _mm512_storeu_si512(x + 16 * i, v);
-    }
-}
+#include "codec/rans/rans_kern_512.h"
 
 /* H:L = f * H + d and renormalization; returns the place behind the words it took. */
 INLINE const uint8_t *
@@ -244,13 +215,6 @@ class_step(const class_tab *t, half32 *s, const uint8_t **p)
     j = _mm512_mask_sub_epi16(j, more, j, minus1);
     *p = advance(s, f, d, *p);
     return _mm512_add_epi16(j, _mm512_permutexvar_epi16(k, t->first));
-}
-
-INLINE __m512i
-look_up_256(const __m512i tab[4], __m512i i)
-{
-    const __m512i a = _mm512_permutex2var_epi8(tab[0], i, tab[1]), b = _mm512_permutex2var_epi8(tab[2], i, tab[3]);
-    return _mm512_mask_mov_epi8(a, _mm512_movepi8_mask(i), b);
 }
 
 INLINE size_t

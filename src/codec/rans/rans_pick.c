@@ -41,6 +41,12 @@ ckpi_rans_dec_pick(const ckpi_rans_model *m, uint32_t cpu)
 ckpi_rans_enc_fn *
 ckpi_rans_enc_pick(const ckpi_rans_model *m, uint32_t cpu)
 {
+#if CKPI_X86
+    static ckpi_rans_enc_fn *const vbmi2[] = {ckpi_rans_enc_small_vbmi2, ckpi_rans_enc_class_vbmi2, ckpi_rans_enc_wide_vbmi2,
+                                              ckpi_rans_enc_wide_vbmi2};
+    if ((cpu & CKPI_CPU_VBMI2) != 0)
+        return vbmi2[shape_of(m)];
+#endif
     (void)m;
     (void)cpu;
     return NULL;
