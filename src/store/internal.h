@@ -74,7 +74,7 @@ void ckpi_sweep(ckpi_store *s);
 
 /* scan.c, entry.c */
 /* As ckpi_store_list, for callers that are inside already. */
-CKP_MUST_USE ckp_status ckpi_scan(ckpi_store *s, ckpi_entries *out, ckp_error *err);
+CKP_MUST_USE ckp_status ckpi_store_scan(ckpi_store *s, ckpi_entries *out, ckp_error *err);
 /* Reads and parses dir/file as a manifest of this run's directory `dir`. CKP_EMISMATCH: another run's (*out is set all the same). */
 CKP_MUST_USE ckp_status ckpi_read_manifest(ckpi_store *s, const char *dir, const char *file, ckpi_manifest **out, ckp_error *err);
 /* Presence and length of every shard. */

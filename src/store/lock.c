@@ -73,6 +73,13 @@ read_claim(ckpi_store *s, uint64_t epoch, ckpi_lockfile *out, ckp_error *err)
     return st;
 }
 
+/* Its bytes are no claim: nothing is known of its writer, and nothing more will be. */
+static bool
+is_garbage(ckp_status st)
+{
+    return st == CKP_ECORRUPT || st == CKP_EFORMAT || st == CKP_ETRUNCATED || st == CKP_ELIMIT;
+}
+
 static ckp_status
 write_claim(ckpi_store *s, const ckpi_lockfile *l, bool replace, ckp_error *err)
 {
@@ -101,8 +108,8 @@ may_follow(ckpi_store *s, uint64_t epoch, const ckpi_proc *self, ckp_error *err)
 {
     ckpi_lockfile l;
     const ckp_status st = read_claim(s, epoch, &l, err);
-    if (st == CKP_ECORRUPT || st == CKP_EFORMAT || st == CKP_ETRUNCATED || st == CKP_ELIMIT)
-        return CKP_OK;             /* no claim at all; should its writer live, our higher number fences it */
+    if (is_garbage(st))
+        return CKP_OK;             /* should its writer live, our higher number fences it */
     if (st != CKP_OK)
         return st;
     if (!ckpi_id_eq(l.run_id, s->run_id) || !l.held || expired(&l) || ckpi_proc_alive(self, &l.owner) == CKPI_ALIVE_NO)
@@ -248,10 +255,14 @@ ckpi_lock_history(ckpi_store *s, ckpi_lockfile **v, size_t *n, ckp_error *err)
         if (epoch == 0 || epoch >= s->lock.epoch)
             continue;
         ckpi_lockfile *l = &(*v)[*n];
-        if (read_claim(s, epoch, l, NULL) != CKP_OK)
-            *l = (ckpi_lockfile){0};       /* unreadable: nothing can be proved by it, but its number is used up */
+        st = read_claim(s, epoch, l, err);
+        /* Garbage proves nothing and may be forgotten; one that cannot be read today may prove something tomorrow. */
+        if (is_garbage(st)) {
+            *l = (ckpi_lockfile){0};
+            st = CKP_OK;
+        }
         l->epoch = epoch;
-        ++*n;
+        *n += st == CKP_OK;
     }
     ckpi_names_free(&names);
     return st;

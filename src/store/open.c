@@ -138,7 +138,7 @@ static ckp_status
 find_sequence(ckpi_store *s, ckp_error *err)
 {
     ckpi_entries e = {0};
-    const ckp_status st = ckpi_scan(s, &e, err);
+    const ckp_status st = ckpi_store_scan(s, &e, err);
     for (size_t i = 0; i < e.n; i++)
         if (e.v[i].m != NULL && e.v[i].health != CKPI_HEALTH_FOREIGN && e.v[i].m->sequence > s->max_sequence)
             s->max_sequence = e.v[i].m->sequence;

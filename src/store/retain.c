@@ -95,7 +95,7 @@ static ckp_status
 retain(ckpi_store *s, uint32_t keep_last, const char *const *keep, size_t n_keep, ckpi_retained *done, ckp_error *err)
 {
     ckpi_entries e = {0};
-    ckp_status st = ckpi_scan(s, &e, err);
+    ckp_status st = ckpi_store_scan(s, &e, err);
     if (st == CKP_OK)
         st = refuse_damage(&e, err);
     if (st == CKP_OK)

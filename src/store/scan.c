@@ -113,7 +113,7 @@ judge_chains(ckpi_entries *all, ckp_error *err)
 }
 
 ckp_status
-ckpi_scan(ckpi_store *s, ckpi_entries *out, ckp_error *err)
+ckpi_store_scan(ckpi_store *s, ckpi_entries *out, ckp_error *err)
 {
     ckpi_names names;
     *out = (ckpi_entries){0};
@@ -138,7 +138,7 @@ ckpi_store_list(ckpi_store *s, ckpi_entries *out, ckp_error *err)
     ckp_status st = ckpi_store_enter(s, err);
     if (st != CKP_OK)
         return st;
-    st = ckpi_scan(s, out, err);
+    st = ckpi_store_scan(s, out, err);
     ckpi_store_leave(s);
     return st;
 }
