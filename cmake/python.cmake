@@ -13,6 +13,7 @@ if(py_sources)
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/python/ckpress)
   # A development tree is importable from <build>/python: the module beside links to the sources.
   file(GLOB py_package CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/python/ckpress ${PROJECT_SOURCE_DIR}/python/ckpress/*)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/python/ckpress)
   foreach(item IN LISTS py_package)
     if(NOT item MATCHES "__pycache__|^_core.*so$")
       file(CREATE_LINK ${PROJECT_SOURCE_DIR}/python/ckpress/${item} ${CMAKE_BINARY_DIR}/python/ckpress/${item} SYMBOLIC)
