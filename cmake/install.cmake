@@ -12,6 +12,8 @@ endif()
 file(GLOB man_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/man/*.1)
 install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT dev)
 
+# The file finds its prefix from its own place, so `cmake --install --prefix` and moved trees work.
+file(RELATIVE_PATH CKP_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/ckpress.pc.in ckpress.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ckpress.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 

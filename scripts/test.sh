@@ -8,7 +8,7 @@ jobs=${JOBS:-$(nproc)}
 python=.venv/bin/python
 [ -x $python ] || python=python3
 fuzz_seconds=${FUZZ_SECONDS:-10}
-steps=${STEPS:-layers source gcc isa clang asan fuzz plain cli pytest}
+steps=${STEPS:-layers source gcc isa clang asan fuzz plain install cli pytest}
 logs=build/test-logs
 mkdir -p $logs
 failed=()
@@ -103,6 +103,7 @@ step clang unit clang
 step asan unit asan
 step fuzz fuzz
 step plain plain
+step install scripts/test-install.sh build/gcc
 step cli cli
 step pytest python_tests
 
@@ -112,7 +113,7 @@ if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[*]}"
 fi
 printf '\n'
-for name in layers source fuzz cli; do
+for name in layers source fuzz plain install cli; do
     [ -f "$logs/$name.log" ] && case " $steps " in *" $name "*) tail -n 1 "$logs/$name.log" ;; esac
 done
 for name in gcc isa clang asan; do
