@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include "base/fixed.h"
 #include "base/float.h"
 #include "quant/kern.h"
 
@@ -86,6 +87,16 @@ f32_log_units(float v)
     float g;
     const float ge = f32_split(v, &g);
     return (int32_t)f32_rint((ge * 128.0f + CKPI_Q_A0 * 128.0f) + (CKPI_Q_A2 * 128.0f * g + CKPI_Q_A1 * 128.0f) * g);
+}
+
+/* ckpi_exp2_fixed without a call where the power is a normal number, as nearly all are: factors come by the thousand. */
+static inline float
+f32_exp2(int32_t k512)
+{
+    if (k512 < -126 * 512 || k512 >= 128 * 512)
+        return ckpi_exp2_fixed(k512);
+    const uint32_t biased = (uint32_t)(k512 + 126 * 512);
+    return f32_of(f32_bits(ckpi_exp2_512[biased & 511]) + (biased >> 9 << 23) - (126u << 23));
 }
 
 static inline float

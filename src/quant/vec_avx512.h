@@ -72,6 +72,8 @@ V vf split(vf x, vf *g)
     return _mm512_getexp_ps(x);
 }
 
+V vf split_normal(vf x, vf *g) { return split(x, g); }
+
 V vt table_narrow(const float *by_code)
 {
     return _mm512_castsi512_ps(_mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const void *)by_code)),

@@ -2,7 +2,7 @@
 #include "quant/walk.h"
 #include "base/bytes.h"
 #include "base/fail.h"
-#include "base/fixed.h"
+#include "quant/num.h"
 
 #define SHORT_ROW 64    /* below: rows are spread, whatever their length */
 
@@ -59,7 +59,7 @@ column_tables(ckpi_q_walk *w, ckpi_scratch *ws)
     for (size_t j = 0; j < cols; j++) {
         if (w->logs)
             pcol[j] = (float)w->g->col[j] * w->inv_step;
-        fcol[j] = ckpi_exp2_fixed(w->unit * w->g->col[j]);
+        fcol[j] = f32_exp2(w->unit * w->g->col[j]);
     }
     w->fcol = fcol;
     w->pcol = pcol;
@@ -99,7 +99,7 @@ static void
 row_factors(const ckpi_q_walk *w, size_t i, size_t j, size_t n)
 {
     const int32_t row = w->g->row == NULL ? 0 : w->g->row[i];
-    const float f = ckpi_exp2_fixed(w->unit * row);
+    const float f = f32_exp2(w->unit * row);
     const float p = (float)row * w->inv_step;
     for (size_t k = j; k < j + n; k++) {
         w->frow[k] = f;
