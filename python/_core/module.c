@@ -31,6 +31,9 @@ add_constants(PyObject *m)
         {"AS_PYTHON_INTS", CKP_AS_PYTHON_INTS}, {"AS_SPARSE_PART", CKP_AS_SPARSE_PART},
         {"OTHER", CKP_ROLE_OTHER}, {"WEIGHT", CKP_ROLE_WEIGHT}, {"MASTER", CKP_ROLE_MASTER}, {"COPY", CKP_ROLE_COPY}, {"M", CKP_ROLE_M},
         {"V", CKP_ROLE_V}, {"MOMENTUM", CKP_ROLE_MOMENTUM},
+        {"PROFILE_LOSSLESS", CKP_PROFILE_LOSSLESS}, {"PROFILE_RESUME", CKP_PROFILE_RESUME}, {"PROFILE_SMALL", CKP_PROFILE_SMALL},
+        {"PROFILE_WEIGHTS", CKP_PROFILE_WEIGHTS}, {"VERIFY_STRUCTURE", CKP_VERIFY_STRUCTURE}, {"VERIFY_DATA", CKP_VERIFY_DATA},
+        {"VERIFY_DECODE", CKP_VERIFY_DECODE},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (PyModule_AddIntConstant(m, table[i].name, table[i].value) < 0)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training checkpoints, made small and safe.
+
+    ck = ckpress.Checkpointer("runs/gpt", profile="resume")
+    done = ck.restore(model=model, optimizer=optimizer) or 0
+    ...
+    ck.save(done)
+
+    ckpress.save("model.ckp", model.state_dict())
+    state = ckpress.load("model.ckp")
+
+Needs neither torch nor numpy to be imported; tensors of theirs are handled when they are there.
+"""
+
+from . import errors
+from ._checkpointer import Checkpointer
+from ._core import version as __version__
+from ._decode import Flattened
+from ._file import Converted, File, Finding, Listed, Salvaged, compress, decompress, list_run, load, open, salvage, save, verify
+from ._lazy import LazyTensor
+from .errors import (
+    AccessError,
+    BaseMismatchError,
+    BusyError,
+    CancelledError,
+    CorruptError,
+    Error,
+    ExistsError,
+    FileError,
+    ForkError,
+    FormatError,
+    InternalError,
+    InvalidError,
+    LimitError,
+    MismatchError,
+    NoMemoryError,
+    NoSpaceError,
+    NotFoundError,
+    PathError,
+    StateError,
+    TruncatedError,
+    UnsafeError,
+    UnsupportedError,
+    VersionError,
+)
+
+__all__ = [
+    "Checkpointer",
+    "Converted",
+    "Error",
+    "File",
+    "Finding",
+    "Flattened",
+    "LazyTensor",
+    "Listed",
+    "Salvaged",
+    "__version__",
+    "compress",
+    "decompress",
+    "errors",
+    "list_run",
+    "load",
+    "open",
+    "salvage",
+    "save",
+    "verify",
+]

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training run that saves itself: the object that a training loop talks to."""
+
+from __future__ import annotations
+
+import os
+import signal as signals_module
+import threading
+import warnings
+import weakref
+from typing import Any, Literal, Mapping, Sequence
+
+from . import _core, _rng
+from ._coding import Profile, coding, whole
+from ._collect import Collector
+from ._decode import parse
+from ._file import PathLike
+from ._names import Attr
+from ._plan import Plan
+from ._restore import Restorer, check_object_name, kind_of, saved_form
+from ._views import is_torch_tensor
+from .errors import CorruptError, Error, InvalidError, NotFoundError, make
+
+LAYOUT = 1  # of the tree's root, as save() writes it
+RESERVED = ("step", "rng", "ckpress")
+STEP_MAX = (1 << 63) - 1
+
+
+class Checkpointer:
+    """Saves and restores a training run in a directory.
+
+    One process writes to a run at a time; any number reads. Use it from one thread, or from several: calls wait for each other.
+
+    Args:
+        dir: the run's directory; created when there is none.
+        profile: ``"lossless"``, or ``"resume"`` or ``"small"`` (lossy, to train on), or ``"weights"`` (optimizers are not saved).
+        keep_last: restorable checkpoints to keep, at least 1; None: all.
+        key_every: a checkpoint that needs no other at least every so many.
+        quality: scales the steps of lossy weights: 0.5 is twice as fine.
+        effort: 0 fast, 1 normal, 2 smallest; lossless coding only.
+        threads: 0: one a processor.
+        memory_budget: bytes of extra memory that saving may take; None: by the size of the state.
+        rng: save and restore the global random states of torch, numpy and random.
+        when_busy: what save() does while the save before it is still being written: ``"wait"`` or ``"skip"``.
+        lock_seconds: a writer that has been silent for so long no longer holds the run.
+        final_on_close: see :meth:`close`.
+        signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (a handler that was set before
+            is called too). Main thread only.
+
+    Raises:
+        BusyError: another live process writes to this run.
+        FormatError: the directory is not empty and not a run.
+    """
+
+    def __init__(
+        self,
+        dir: PathLike,
+        profile: Profile = "lossless",
+        *,
+        keep_last: int | None = None,
+        key_every: int = 32,
+        quality: float = 1.0,
+        effort: int = 0,
+        threads: int = 0,
+        memory_budget: int | None = None,
+        rng: bool = True,
+        when_busy: Literal["wait", "skip"] = "wait",
+        lock_seconds: int = 60,
+        final_on_close: bool = True,
+        signals: Sequence[int] = (),
+    ) -> None:
+        if when_busy not in ("wait", "skip"):
+            raise make(InvalidError, f"when_busy must be 'wait' or 'skip', not {when_busy!r}")
+        # 0 must not come to mean "keep none" or "keep all" by accident.
+        keep = 0 if keep_last is None else whole("keep_last", keep_last, 1, (1 << 32) - 1)
+        options = coding(profile, quality, threads, effort, memory_budget)
+        self.dir = os.fspath(dir)
+        self._profile = profile
+        self._threads = threads
+        self._rng = rng
+        self._final_on_close = final_on_close
+        self._objects: dict[str, Any] = {}
+        self._lock = threading.RLock()
+        self._wanted = threading.Event()
+        self._last: tuple[int, bool, list[Any]] | None = None  # step, final, fingerprint of the live tensors at the last save
+        self.values: dict[str, Any] = {}
+        self.restored: dict[str, Any] | None = None
+        self._run = _core.Run(self.dir, options, whole("key_every", key_every, 1, 4096), keep, when_busy == "skip", lock_seconds)
+        # At the end of the process, too, a save in flight is finished.
+        self._finalizer = weakref.finalize(self, _close_quietly, self._run)
+        self._handlers = {int(s): signals_module.signal(s, self._on_signal) for s in signals}
+
+    # ---- objects ----
+
+    def register(self, **objects: Any) -> None:
+        """Names objects to save, as :meth:`restore` does, without restoring them.
+
+        Args:
+            objects: modules, optimizers, random generators, anything with ``state_dict`` and ``load_state_dict``, tensors, arrays,
+                dicts, lists or plain values. The name ``model`` gives tensors ``model/wte.weight``.
+        """
+        with self._lock:
+            for name in objects:
+                check_object_name(name, RESERVED)
+            self._objects.update(objects)
+
+    # ---- saving ----
+
+    def save(
+        self,
+        step: int,
+        *,
+        metrics: Mapping[str, float] | None = None,
+        final: bool = False,
+        key: bool = False,
+        wait: bool = False,
+        **objects: Any,
+    ) -> bool:
+        """Saves the registered objects (and ``objects``, which are registered with it) and all random states.
+
+        Returns when the live tensors may change; coding, writing and committing go on in the background. Plain values passed to
+        restore() or register() are saved as they were then: pass those that change again.
+
+        Args:
+            step: finished steps.
+            metrics: kept with the checkpoint.
+            final: the run's last save: weights lossless, whatever the profile.
+            key: ask for a checkpoint that needs no other.
+            wait: return when it is committed.
+
+        Returns:
+            False when it was skipped (``when_busy="skip"``).
+
+        Raises:
+            UnsupportedError: a value that would not come back as it is, named by its path; nothing was saved.
+            Error: this save's failure, or that of the *previous* one, found out only now; then this state was not saved either and
+                the call may be repeated.
+        """
+        whole("step", step, 0, STEP_MAX)
+        with self._lock:
+            self.register(**objects)
+            state = self._collect(step)
+            taken = self._run.save(step, state, final, key, wait, None if metrics is None else _floats(metrics))
+            if taken:
+                self._last = (step, final, _fingerprint(self._objects))
+                self._wanted.clear()
+            return bool(taken)
+
+    def _collect(self, step: int) -> Any:
+        if not self._objects:
+            raise make(InvalidError, "nothing to save: give objects to restore(), register() or save()")
+        root: dict[str, Any] = {"step": step}
+        root.update((name, saved_form(obj)) for name, obj in self._objects.items())
+        if self._rng:
+            root["rng"] = _rng.get()
+        root["ckpress"] = {"layout": LAYOUT, "kinds": {name: kind_of(obj) for name, obj in self._objects.items()}}
+        # Parameters are known by the objects themselves, not by what they gave.
+        collector = Collector(self._objects, weights_only=self._profile == "weights")
+        collector.state.put(_core.DICT, len(root))
+        for name, value in root.items():
+            collector.value(name, ())
+            collector.value(value, (Attr(name),))
+        return collector.done()
+
+    def wait(self) -> None:
+        """Waits until the save in flight is committed; raises its failure."""
+        with self._lock:
+            self._run.wait()
+
+    @property
+    def busy(self) -> bool:
+        """True while a save is being written."""
+        return bool(self._run.busy)
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Figures of the last save that has ended: seconds, bytes, elements by role (``ckp_save_stats`` in run.h)."""
+        with self._lock:
+            return self._run.stats()
+
+    @property
+    def should_save(self) -> bool:
+        """True after one of ``signals`` came, until the next save."""
+        return self._wanted.is_set()
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        self._wanted.set()  # nothing else: a handler may interrupt a save
+        before = self._handlers.get(number)
+        if callable(before):
+            before(number, frame)
+
+    # ---- restoring ----
+
+    def restore(self, *, step: int | None = None, strict: bool = True, **objects: Any) -> int | None:
+        """Restores the newest valid checkpoint (or the one of ``step``) into live objects, and registers them for saving.
+
+        All or nothing: names, dtypes and shapes are compared first and every hash of the whole chain is checked before a live tensor is
+        written; when it fails, live tensors have the bits they had. Tensors are copied into the live ones; none is cast. Random states
+        are set last. dicts and lists are changed in place; immutable plain values are in :attr:`values` afterwards.
+
+        Args:
+            step: finished steps of the wanted checkpoint; None: the newest valid one, with a warning for each newer one passed over.
+            strict: a name that only one side has is an error.
+            objects: as for :meth:`register`.
+
+        Returns:
+            finished steps; None when the run has no checkpoint (then nothing is changed).
+
+        Raises:
+            MismatchError: names, dtypes or shapes differ; ``missing``, ``unexpected``, ``mismatched`` list them.
+            NotFoundError: no such step; or checkpoints are there but none is whole: training from scratch is not what was meant.
+        """
+        with self._lock:
+            self.register(**objects)
+            ck = self._open(step)
+            if ck is None:
+                return None
+            try:
+                done = self._restore_from(ck, dict(objects), strict)
+                self._run.adopt(ck)
+                self.restored = ck.info()
+            finally:
+                ck.close()
+            self._last = None
+            return done
+
+    def _open(self, step: int | None) -> Any:
+        try:
+            ck = self._run.open(-1 if step is None else whole("step", step, 0, STEP_MAX))
+        except NotFoundError:
+            if step is not None or self._any_committed():
+                raise
+            return None
+        for line in ck.notes().splitlines():
+            warnings.warn(f"ckpress: {line}", RuntimeWarning, stacklevel=4)
+        return ck
+
+    def _any_committed(self) -> bool:
+        """Whether some directory of the run ever was a checkpoint: one without manifest was only begun."""
+        return any(row["stored_bytes"] > 0 for row in _core.list_run(self.dir))
+
+    def _restore_from(self, ck: Any, objects: dict[str, Any], strict: bool) -> int:
+        nodes = ck.tree()
+        raw = parse(nodes, len(ck)) if nodes else None
+        try:
+            meta = raw["ckpress"]
+            kinds, done, layout = dict(meta["kinds"]), raw["step"], meta["layout"]
+        except (TypeError, KeyError, ValueError):
+            raise make(CorruptError, f"{ck.info()['name']}: was not saved by a Checkpointer") from None
+        if layout != LAYOUT or type(done) is not int:
+            raise make(CorruptError, f"{ck.info()['name']}: a tree of layout {layout!r}, known is {LAYOUT}")
+        plan = Plan(ck, strict)
+        values: dict[str, Any] = {}
+        restorer = Restorer(plan, objects, values)
+        plan.missing += [name for name in objects if name not in kinds]
+        plan.unexpected += [name for name in kinds if name not in objects]
+        for name in objects:
+            if name in kinds:
+                restorer.add(name, raw[name], kinds[name])
+        if self._rng and "rng" in raw:
+            state = plan.fresh(raw["rng"])
+            before = _rng.get()
+            plan.step(lambda: _rng.put(state()), lambda: _rng.put(before))
+        plan.run(self._threads)
+        self.values = values
+        return done
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        """Finishes the save in flight and gives the run back. Closing twice is fine.
+
+        A lossy run should end with lossless weights. ``save(step, final=True)`` says so; without it close() makes that save itself, under
+        the last save's step, if ``final_on_close`` is set and the live tensors are still those of the last save. If training went on
+        after it, nothing is saved: no step would be right for it. Nothing is saved either when a ``with`` block ends by an exception.
+        """
+        with self._lock:
+            if self._run.closed:
+                return
+            try:
+                if self._final_is_due():
+                    assert self._last is not None
+                    self.save(self._last[0], final=True, wait=True)
+            finally:
+                self._end()
+
+    def _final_is_due(self) -> bool:
+        if self._profile == "lossless" or not self._final_on_close or self._last is None:
+            return False
+        step, final, fingerprint = self._last
+        if final:
+            return False
+        return fingerprint == _fingerprint(self._objects)
+
+    def _end(self) -> None:
+        for number, before in self._handlers.items():
+            signals_module.signal(number, before)
+        self._handlers = {}
+        self._objects = {}
+        self._finalizer.detach()
+        self._run.close()
+
+    def __enter__(self) -> Checkpointer:
+        return self
+
+    def __exit__(self, kind: object, exc: object, tb: object) -> None:
+        if kind is None:
+            self.close()
+            return
+        with self._lock:
+            try:
+                if not self._run.closed:
+                    self._end()
+            except Error as e:  # the exception in flight says more
+                warnings.warn(f"ckpress: while closing: {e}", RuntimeWarning, stacklevel=2)
+
+
+def _floats(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {str(name): float(value) for name, value in metrics.items()}
+
+
+def _fingerprint(objects: Mapping[str, Any]) -> list[Any]:
+    """Changes whenever a parameter of a module is written: torch counts in-place changes of every tensor."""
+    out: list[Any] = []
+    for obj in objects.values():
+        if kind_of(obj) == "module":
+            out += [(id(p), p.data_ptr(), p._version) for p in obj.parameters() if is_torch_tensor(p) and not p.is_inference()]
+    return out
+
+
+def _close_quietly(run: Any) -> None:
+    try:
+        run.close()
+    except Error as e:
+        warnings.warn(f"ckpress: the last save failed: {e}", RuntimeWarning, stacklevel=2)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live modules and optimizers into a state: what each tensor is to the training, and whose moments are whose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _core
+from ._context import Context, is_module, is_optimizer, module_entries, prefixed
+from ._encode import Encoder
+from ._names import Attr, Path, join, show
+from ._views import is_torch_tensor, torch_module
+
+Betas = tuple[float, float]
+
+
+class Collector(Encoder):
+    """An encoder that also takes live modules and optimizers.
+
+    Args:
+        root: what will be given to ``value()``: parameters are named by looking through it.
+        weights_only: leave optimizers out (profile ``weights``).
+    """
+
+    def __init__(self, root: Any, *, weights_only: bool = False) -> None:
+        super().__init__()
+        self.context = Context(root)
+        self.weights_only = weights_only
+        self.lossy_possible = False  # some tensor may be coded lossily
+        self.special += [(is_module, self._module), (is_optimizer, self._optimizer)]
+        self._adam: list[tuple[str, float, float, int]] = []
+
+    def done(self) -> Any:
+        """The finished state."""
+        for owner, beta1, beta2, step in self._adam:
+            self.state.set_adam(owner, beta1, beta2, step)
+        return self.state
+
+    # ---- modules ----
+
+    def _module(self, module: Any, path: Path) -> None:
+        entries = module_entries(module, show(path))
+        prefix = "" if not path else join(path)
+        self.state.put(_core.DICT, len(entries))
+        for key, entry in entries.items():
+            self.value(key, path)
+            if is_torch_tensor(entry.value):
+                self._entry(entry.value, prefixed(prefix, key), (*path, key))
+            else:
+                self.value(entry.value, (*path, key))
+
+    def _entry(self, t: Any, name: str, path: Path) -> None:
+        torch = torch_module()
+        assert torch is not None
+        if type(t) not in (torch.Tensor, torch.nn.Parameter):
+            self.subclass(t, path)
+            return
+        weight = isinstance(t, torch.nn.Parameter) and t.is_floating_point()
+        lossy = weight and self.context.is_trained(t)
+        self.lossy_possible |= lossy
+        self.torch_leaf(t, path, _core.AS_TORCH, name=name, role=_core.WEIGHT if weight else _core.OTHER, lossless=not lossy)
+
+    # ---- optimizers ----
+
+    def _optimizer(self, optimizer: Any, path: Path) -> None:
+        if self.weights_only:
+            self.state.put(_core.NONE)
+            return
+        names = self.context.optimizer_names(optimizer)
+        prefix = "" if not path else join(path)
+        pairs = [(n, p, group) for ns, group in zip(names, optimizer.param_groups) for n, p in zip(ns, group["params"])]
+        pairs = [(n, p, g) for n, p, g in pairs if p in optimizer.state]
+        self.state.put(_core.DICT, 2)
+        self.value("state", path)
+        self.state.put(_core.DICT, len(pairs))
+        for name, param, group in pairs:
+            self.value(name, path)
+            self._param_state(optimizer.state[param], param, group, prefixed(prefix, name), (*path, Attr("state"), name))
+        self.value("param_groups", path)
+        self._groups(optimizer.param_groups, names, (*path, Attr("param_groups")))
+
+    def _groups(self, groups: list[dict[str, Any]], names: list[list[str]], path: Path) -> None:
+        self.state.put(_core.LIST, len(groups))
+        for g, (group, params) in enumerate(zip(groups, names)):
+            self._dict(_core.DICT, {**group, "params": params}, (*path, g))
+
+    def _param_state(self, state: dict[str, Any], param: Any, group: dict[str, Any], prefix: str, path: Path) -> None:
+        torch = torch_module()
+        assert torch is not None
+        roles = moment_roles(state, param)
+        owner = self.context.owner(param)
+        if owner is None or owner in self.context.claimed or not self.context.is_trained(param):
+            roles = {}
+        if roles and owner is not None:
+            self.context.claimed.add(owner)
+            self._bias(state, group, owner, roles)
+        self.state.put(_core.DICT, len(state))
+        for key, value in state.items():
+            self.value(key, path)
+            if type(value) is torch.Tensor:
+                role = roles.get(key, _core.OTHER)
+                name = prefixed(prefix, str(key))
+                self.torch_leaf(value, (*path, key), _core.AS_TORCH, name=name, role=role, owner=owner if key in roles else None)
+            else:
+                self.value(value, (*path, key))
+
+    def _bias(self, state: dict[str, Any], group: dict[str, Any], owner: str, roles: dict[str, int]) -> None:
+        """Adam's constants, where there are any: without them moments are coded as if their bias were gone."""
+        betas, step = group.get("betas"), state.get("step", group.get("step"))
+        if _core.V not in roles.values() or not isinstance(betas, (tuple, list)) or len(betas) != 2 or step is None:
+            return
+        count = int(step)
+        if count >= 1 and all(0 <= float(b) < 1 for b in betas):
+            self._adam.append((owner, float(betas[0]), float(betas[1]), count))
+
+
+def moment_roles(state: dict[str, Any], param: Any) -> dict[str, int]:
+    """What the tensors of one parameter's optimizer state are.
+
+    Only what is surely a moment of known meaning gets a role; the rest is OTHER and lossless: amsgrad's maximum, Adamax' norm,
+    RMSprop's averages, a moment of another shape or integer codes of a low-bit optimizer.
+    """
+    torch = torch_module()
+    assert torch is not None
+
+    def fits(key: str) -> bool:
+        t = state.get(key)
+        return type(t) is torch.Tensor and t.layout is torch.strided and t.is_floating_point() and t.shape == param.shape
+
+    if fits("exp_avg") and fits("exp_avg_sq"):
+        return {"exp_avg": _core.M, "exp_avg_sq": _core.V}
+    if fits("exp_avg") and set(state) <= {"exp_avg", "step"}:  # Lion
+        return {"exp_avg": _core.MOMENTUM}
+    if fits("momentum_buffer") and set(state) <= {"momentum_buffer", "step"}:  # SGD
+        return {"momentum_buffer": _core.MOMENTUM}
+    return {}

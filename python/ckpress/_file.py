@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole states to and from one file or run: ``save``, ``load``, ``open`` and the checks and conversions of files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Callable, Iterator, Literal, NamedTuple, Sequence, Union
+
+from . import _core
+from ._coding import Profile, coding, whole
+from ._collect import Collector
+from ._decode import Leaf, Named, build, leaves, parse
+from ._lazy import LazyTensor
+from ._tensors import builder, check_framework, read_all
+from .errors import Error, InvalidError, make
+
+PathLike = Union[str, "os.PathLike[str]"]
+Progress = Callable[[int, int], Any]
+Framework = Literal["torch", "numpy", "buffer"]
+
+
+def _bases(base: PathLike | Sequence[PathLike] | None) -> tuple[str, ...]:
+    if base is None:
+        return ()
+    return (os.fspath(base),) if isinstance(base, (str, os.PathLike)) else tuple(os.fspath(b) for b in base)
+
+
+def open_checkpoint(path: PathLike, base: PathLike | Sequence[PathLike] | None = None, *, verify: bool = True) -> Any:
+    """An open ``_core.Checkpoint`` of a file, a run (its newest valid one) or ``run@step``."""
+    name = os.fspath(path)
+    if os.path.isdir(name):
+        return _core.open_run(name, -1, verify)
+    run, at, step = name.rpartition("@")
+    if at and step.isdigit() and not os.path.exists(name) and os.path.isdir(run):
+        return _core.open_run(run, int(step), verify)
+    return _core.open_file(name, _bases(base))
+
+
+def raw_tree(ck: Any) -> Any:
+    """The tree with leaves; of a checkpoint without one (a bare table, a safetensors file) a dict of its tensors by name."""
+    nodes = ck.tree()
+    raw = parse(nodes, len(ck)) if nodes else None
+    if not nodes or (isinstance(raw, Named) and raw.name == "safetensors"):
+        return {ck.tensor(i)["name"]: Leaf(i, _core.AS_TORCH) for i in range(len(ck))}
+    return raw
+
+
+def save(
+    path: PathLike,
+    obj: Any,
+    *,
+    profile: Profile = "lossless",
+    quality: float = 1.0,
+    effort: int = 0,
+    threads: int = 0,
+    memory_budget: int | None = None,
+    base: PathLike | File | None = None,
+    overwrite: bool = True,
+    progress: Progress | None = None,
+) -> None:
+    """Saves an object to one ``.ckp`` file: written beside it, synced and renamed, so the old file is whole until the new one is.
+
+    Args:
+        path: the file.
+        obj: anything made of dicts, lists, tuples, sets, plain values, torch tensors, numpy arrays, buffers; live modules and
+            optimizers may be in it, and only their weights and moments are coded lossily by a lossy ``profile``.
+        profile: ``"lossless"`` (every bit comes back), ``"resume"``, ``"small"``, ``"weights"``.
+        quality: scales the steps of lossy weights: 0.5 is twice as fine.
+        effort: 0 fast, 1 normal, 2 smallest; lossless coding only.
+        threads: 0: one a processor.
+        memory_budget: bytes of extra memory; None: by the size of the state.
+        base: a checkpoint to make a delta against; it is needed to read the file again.
+        overwrite: replace an existing file.
+        progress: called with bytes done and bytes in all; may raise to stop.
+
+    Raises:
+        UnsupportedError: a value that would not come back as it is, named by its path; nothing was written.
+        InvalidError: a lossy profile and nothing in ``obj`` that may be lossy.
+        OSError: the file system refuses; the old file is untouched.
+    """
+    options = coding(profile, quality, threads, effort, memory_budget)
+    collector = Collector(obj, weights_only=profile == "weights")
+    collector.value(obj, ())
+    if profile != "lossless" and not collector.lossy_possible:
+        text = f"profile {profile!r} needs the live module (and optimizer) in the object: in a state_dict no tensor says what it is"
+        raise make(InvalidError, text)
+    state = collector.done()
+    if base is None or isinstance(base, File):
+        _core.save(path, state, options, None if base is None else base.checkpoint, overwrite, progress)
+        return
+    ck = open_checkpoint(base)
+    try:
+        _core.save(path, state, options, ck, overwrite, progress)
+    finally:
+        ck.close()
+
+
+def load(
+    path: PathLike,
+    *,
+    base: PathLike | Sequence[PathLike] | None = None,
+    framework: Framework | None = None,
+    device: Any = None,
+    threads: int = 0,
+) -> Any:
+    """Loads what was saved: an object like the one given to :func:`save`, or of a run a dict of its objects by name.
+
+    Nothing is unpickled, imported or executed on the word of the file.
+
+    Args:
+        path: a ``.ckp`` file, a run directory (its newest valid checkpoint), or ``"runs/gpt@12000"`` (that step).
+        base: the file or files that a delta file was made against.
+        framework: ``"torch"``, ``"numpy"`` or ``"buffer"``; None: as saved, else what is installed.
+        device: move torch tensors there.
+        threads: 0: one a processor.
+
+    Raises:
+        NotFoundError, CorruptError, TruncatedError, BaseMismatchError: with file, tensor and offset.
+    """
+    with open(path, base=base, framework=framework) as f:
+        return f.load(device=device, threads=threads)
+
+
+def open(path: PathLike, *, base: PathLike | Sequence[PathLike] | None = None, framework: Framework | None = None) -> File:
+    """Opens a file or run for reading parts of it; arguments as for :func:`load`."""
+    check_framework(framework)
+    return File(open_checkpoint(path, base), framework)
+
+
+class File(Mapping[str, LazyTensor]):
+    """An open checkpoint: a mapping from names to tensors that are read when asked for.
+
+    ``f["wte.weight"][1000:1010]`` reads and decodes only the chunks that hold those rows. Safe to use from several threads.
+    """
+
+    def __init__(self, checkpoint: Any, framework: str | None) -> None:
+        self.checkpoint = checkpoint
+        self._framework = framework
+        self._names = [checkpoint.tensor(i)["name"] for i in range(len(checkpoint))]
+        self._tree: Any = None
+
+    def __getitem__(self, name: str) -> LazyTensor:
+        index = self.checkpoint.find(name)
+        if index is None:
+            raise KeyError(name)
+        return LazyTensor(self.checkpoint, index, self._as().get(index, _core.AS_TORCH), self._framework)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def _raw(self) -> Any:
+        if self._tree is None:
+            self._tree = raw_tree(self.checkpoint)
+        return self._tree
+
+    def _as(self) -> dict[int, int]:
+        return {leaf.index: leaf.as_ for leaf in leaves(self._raw())}
+
+    def load(self, *, device: Any = None, threads: int = 0) -> Any:
+        """Everything, as :func:`load` gives it."""
+        raw = self._raw()
+        made = read_all(self.checkpoint, leaves(raw), self._framework, whole("threads", threads, 0, 1024))
+        return build(raw, builder(made, device))
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Step, lineage, profile, sizes in bytes."""
+        return self.checkpoint.info()
+
+    def close(self) -> None:
+        """Closes the file; lazy tensors can no longer be read. Closing twice is fine."""
+        self.checkpoint.close()
+
+    def __enter__(self) -> File:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return "<ckpress.File, closed>" if self.checkpoint.closed else f"<ckpress.File {self.info['name']!r}, {len(self)} tensors>"
+
+
+class Finding(NamedTuple):
+    """One thing that :func:`verify` found: the file, tensor or place, and what is wrong with it (None: it is whole)."""
+
+    what: str
+    error: str | None
+
+
+def verify(
+    path: PathLike,
+    *,
+    base: PathLike | Sequence[PathLike] | None = None,
+    level: Literal["structure", "data", "decode"] = "data",
+    threads: int = 0,
+) -> list[Finding]:
+    """Checks a ``.ckp`` file or every checkpoint of a run.
+
+    Args:
+        level: ``"structure"`` (lengths, tables, indexes), ``"data"`` (and hashes of what is stored), ``"decode"`` (and of every
+            decoded chunk).
+
+    Returns:
+        a finding for each thing looked at that the library reports; none of them is an error.
+
+    Raises:
+        Error: of the class of the first thing that is wrong; ``findings`` has all.
+    """
+    levels = {"structure": _core.VERIFY_STRUCTURE, "data": _core.VERIFY_DATA, "decode": _core.VERIFY_DECODE}
+    if level not in levels:
+        raise make(InvalidError, f"level must be one of {', '.join(levels)}, not {level!r}")
+    found: list[tuple[str, int, str]] = []
+    try:
+        _core.verify(path, _bases(base), levels[level], threads, found)
+    except Error as e:
+        e.findings = _findings(found)  # type: ignore[attr-defined]
+        raise
+    return _findings(found)
+
+
+def _findings(found: list[tuple[str, int, str]]) -> list[Finding]:
+    return [Finding(what, text if status != 0 else None) for what, status, text in found]
+
+
+class Salvaged(NamedTuple):
+    """What is left of one tensor, in elements."""
+
+    tensor: str
+    have: int
+    of: int
+
+
+def salvage(
+    path: PathLike, out: PathLike, *, base: PathLike | Sequence[PathLike] | None = None, overwrite: bool = False
+) -> list[Salvaged]:
+    """Writes what a damaged file still holds as safetensors files into the directory ``out``."""
+    return [Salvaged(*row) for row in _core.salvage(path, _bases(base), out, overwrite)]
+
+
+class Converted(NamedTuple):
+    """What a conversion did: sizes in bytes, tensors, the kind of the foreign file, and what the user should know."""
+
+    in_bytes: int
+    out_bytes: int
+    tensors: int
+    kind: str
+    notices: list[str]
+
+
+def compress(
+    src: PathLike,
+    dst: PathLike | None = None,
+    *,
+    profile: Profile = "lossless",
+    quality: float = 1.0,
+    effort: int = 0,
+    threads: int = 0,
+    memory_budget: int | None = None,
+    base: PathLike | Sequence[PathLike] | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Converted:
+    """Compresses a safetensors or PyTorch file; ``dst`` None: the same name with ``.ckp``.
+
+    A pickle in the file is read by an allow-list machine and never executed.
+
+    Raises:
+        UnsafeError: the pickle asks for something else than tensors and plain values.
+    """
+    target = os.path.splitext(os.fspath(src))[0] + ".ckp" if dst is None else dst
+    options = coding(profile, quality, threads, effort, memory_budget)
+    return Converted(**_core.compress(src, target, options, _bases(base), overwrite, progress))
+
+
+def decompress(
+    src: PathLike,
+    dst: PathLike,
+    *,
+    threads: int = 0,
+    memory_budget: int | None = None,
+    base: PathLike | Sequence[PathLike] | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Converted:
+    """The way back: a file that came from safetensors byte for byte, anything else as ``.pt`` (or safetensors if ``dst`` ends so)."""
+    options = coding("lossless", 1.0, threads, 0, memory_budget)
+    return Converted(**_core.decompress(src, dst, options, _bases(base), overwrite, progress))
+
+
+class Listed(NamedTuple):
+    """One checkpoint of a run; sizes in bytes."""
+
+    step: int
+    sequence: int
+    is_delta: bool
+    stored_bytes: int
+    raw_bytes: int
+    params: int
+    saved_unix: int
+    base_step: int
+    dir: str
+    base_dir: str
+    health: str
+
+
+def list_run(path: PathLike) -> list[Listed]:
+    """The checkpoints of a run in the order in which they were committed; ``health`` says ``"ok"`` or what is wrong."""
+    return [Listed(**row) for row in _core.list_run(path)]

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A restore, planned before anything is touched and carried out so that a failure leaves the live bits as they were.
+
+Order: (1) every name, dtype and shape is compared; (2) values for objects that load themselves are read into fresh memory; (3) those
+objects load, each with its former state kept to go back to; (4) the live tensors are read in place by one call that writes nothing
+unless every hash has been checked; (5) assignments that cannot fail. A failure in (3) or (4) takes back what (3) did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from . import _dtypes
+from ._decode import Leaf, build, leaves
+from ._tensors import builder, read_all
+from ._views import is_torch_tensor, torch_module
+from .errors import mismatch
+
+LIST_MAX = 5  # names in a message
+
+
+@dataclass
+class Step:
+    """Something that may fail, and how to take it back."""
+
+    apply: Callable[[], Any]
+    undo: Callable[[], Any]
+
+
+class _Value:
+    """A plain value: with leaves first, then built. All are built before anything live is touched, since building can fail."""
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+        self.built: Any = None
+
+
+class Plan:
+    """What a restore of one checkpoint will do.
+
+    Args:
+        ck: open checkpoint.
+        strict: names that one side lacks are errors.
+    """
+
+    def __init__(self, ck: Any, strict: bool) -> None:
+        self.ck = ck
+        self.strict = strict
+        self.infos = [ck.tensor(i) for i in range(len(ck))]
+        self.missing: list[str] = []
+        self.unexpected: list[str] = []
+        self.mismatched: list[str] = []
+        self._targets: list[tuple[Leaf, Any, str]] = []
+        self._where: dict[Any, tuple[int, str]] = {}
+        self._fresh: list[Leaf] = []
+        self._made: dict[int, Any] = {}
+        self._steps: list[Step] = []
+        self._finals: list[Callable[[], Any]] = []
+        self._values: list[_Value] = []
+
+    # ---- planning ----
+
+    def names(self, live: Any, saved: Any, label: str) -> None:
+        """Notes the names that one of the two lacks."""
+        self.missing += [f"{label}/{k}" for k in live if k not in saved]
+        self.unexpected += [f"{label}/{k}" for k in saved if k not in live]
+
+    def fits(self, leaf: Leaf, live: Any) -> str | None:
+        """Why a live torch tensor cannot hold a saved one; None when it can."""
+        info = self.infos[leaf.index]
+        if _dtypes.of_torch(live.dtype) != info["dtype"]:
+            return f"dtype {info['dtype']} saved, {live.dtype} here"
+        if tuple(live.shape) != info["shape"]:
+            return f"shape {list(info['shape'])} saved, {list(live.shape)} here"
+        return None
+
+    def in_place(self, leaf: Leaf, live: Any, label: str) -> None:
+        """A saved tensor into the memory of a live torch tensor of the same dtype and shape."""
+        why = self.fits(leaf, live)
+        if why is not None:
+            self.mismatched.append(f"{label} ({why})")
+            return
+        if live.device.type == "meta":
+            self.mismatched.append(f"{label} (a meta tensor has no memory to restore into)")
+            return
+        if live.device.type != "cpu" or live.is_conj() or live.is_neg():
+            self._by_copy(leaf, live)
+            return
+        self._target(leaf, live, label, (live.data_ptr(), tuple(live.shape), tuple(live.stride())))
+
+    def in_place_array(self, leaf: Leaf, live: Any, label: str) -> None:
+        """The same for a numpy array."""
+        info = self.infos[leaf.index]
+        if _dtypes.of_numpy(live.dtype) != info["dtype"] or live.shape != info["shape"] or not live.dtype.isnative:
+            self.mismatched.append(f"{label} ({info['dtype']} {list(info['shape'])} saved, {live.dtype} {list(live.shape)} here)")
+        elif not live.flags.writeable or any(s % live.dtype.itemsize for s in live.strides):
+            self.mismatched.append(f"{label} (a read-only or unaligned array)")
+        else:
+            self._target(leaf, live, label, (live.__array_interface__["data"][0], live.shape, live.strides))
+
+    def _target(self, leaf: Leaf, live: Any, label: str, place: Any) -> None:
+        # Tied here but saved as two: the second would silently overwrite the first.
+        info = self.infos[leaf.index]
+        root = info["alias_of"] if info["alias_of"] is not None else leaf.index
+        other = self._where.setdefault(place, (root, label))
+        if other[0] != root and info["numel"] > 0:
+            self.mismatched.append(f"{label} (shares its memory with {other[1]} here, but they were saved as two tensors)")
+        self._targets.append((leaf, live, label))
+
+    def _by_copy(self, leaf: Leaf, live: Any) -> None:
+        self._fresh.append(leaf)
+        torch = torch_module()
+        assert torch is not None
+
+        def copy() -> None:
+            with torch.no_grad():
+                live.copy_(self._made[leaf.index])
+
+        self._finals.append(copy)
+
+    def fresh(self, raw: Any) -> Callable[[], Any]:
+        """Tensors of a value into memory of their own; the result gives the value once they are read."""
+        self._fresh += leaves(raw)
+        value = _Value(raw)
+        self._values.append(value)
+        return lambda: value.built
+
+    def step(self, apply: Callable[[], Any], undo: Callable[[], Any]) -> None:
+        self._steps.append(Step(apply, undo))
+
+    def final(self, assign: Callable[[], Any]) -> None:
+        self._finals.append(assign)
+
+    # ---- carrying out ----
+
+    def check(self) -> None:
+        """Raises MismatchError with counts and names when the two do not fit."""
+        found = [(self.mismatched, "of another kind, dtype or shape")]
+        if self.strict:
+            found += [(self.missing, "missing in the checkpoint"), (self.unexpected, "in the checkpoint only")]
+        parts = [f"{len(names)} {what}: {_some(names)}" for names, what in found if names]
+        if not parts:
+            return
+        hint = " (strict=False restores what both have)" if self.strict and not self.mismatched else ""
+        where = self.ck.info()["name"]
+        raise mismatch(f"{where}: nothing was restored; {'; '.join(parts)}{hint}", self.missing, self.unexpected, self.mismatched)
+
+    def run(self, threads: int) -> None:
+        """Checks, reads and applies."""
+        self.check()
+        if self._fresh:
+            self._made.update(read_all(self.ck, self._fresh, None, threads))
+        leaf = builder(self._made)
+        for value in self._values:
+            value.built = build(value.raw, leaf)
+        undo: list[Callable[[], Any]] = []
+        try:
+            for step in self._steps:
+                undo.append(step.undo)
+                step.apply()
+            self._read_in_place(threads)
+        except BaseException:
+            for back in reversed(undo):
+                back()
+            raise
+        for assign in self._finals:
+            assign()
+
+    def _read_in_place(self, threads: int) -> None:
+        targets = []
+        for leaf, live, _ in self._targets:
+            info = self.infos[leaf.index]
+            if is_torch_tensor(live):
+                strides = None if live.is_contiguous() else tuple(live.stride())
+                pointer = live.data_ptr()
+            else:
+                strides = None if live.flags.c_contiguous else tuple(s // live.dtype.itemsize for s in live.strides)
+                pointer = live.__array_interface__["data"][0]
+            targets.append((leaf.index, info["dtype"], info["shape"], strides, pointer))
+        if targets:
+            self.ck.read(targets, threads)
+        _tell_autograd([live for _, live, _ in self._targets if is_torch_tensor(live)])
+
+
+def _tell_autograd(tensors: list[Any]) -> None:
+    """Memory was written behind torch's back: count it as an in-place change, as copy_() would."""
+    torch = torch_module()
+    increment = getattr(getattr(torch, "autograd", None), "graph", None)
+    increment = getattr(increment, "increment_version", None)
+    for t in tensors if increment is not None else ():
+        if not t.is_inference():
+            increment(t)
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - LIST_MAX} more" if len(names) > LIST_MAX else ""
+    return ", ".join(names[:LIST_MAX]) + more

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How each kind of object takes a saved state: modules, optimizers, generators, anything with state_dict(), plain values."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+from ._context import Context, Entry, is_module, is_optimizer, module_entries
+from ._decode import Leaf, Named
+from ._plan import Plan
+from ._views import is_ndarray, is_torch_tensor, numpy_module, torch_module
+from .errors import InvalidError, make
+
+
+def kind_of(obj: Any) -> str:
+    """Which of the kinds an object of a save is; kept in the tree, so that a restore into another kind is refused."""
+    if is_module(obj):
+        return "module"
+    if is_optimizer(obj):
+        return "optimizer"
+    if _generator(obj):
+        return "generator"
+    if hasattr(obj, "state_dict") and hasattr(obj, "load_state_dict"):
+        return "stateful"
+    return "value"
+
+
+def _generator(obj: Any) -> bool:
+    torch, numpy = torch_module(), numpy_module()
+    if isinstance(obj, random.Random):
+        return True
+    if torch is not None and hasattr(torch, "Generator") and isinstance(obj, torch.Generator):
+        return True
+    return numpy is not None and hasattr(numpy, "random") and isinstance(obj, numpy.random.Generator)
+
+
+def generator_state(obj: Any) -> Any:
+    """The state of a random number generator as a plain value."""
+    if isinstance(obj, random.Random):
+        return obj.getstate()
+    if hasattr(obj, "bit_generator"):
+        return obj.bit_generator.state
+    return obj.get_state()
+
+
+def set_generator_state(obj: Any, state: Any) -> None:
+    if isinstance(obj, random.Random):
+        obj.setstate(state)
+    elif hasattr(obj, "bit_generator"):
+        obj.bit_generator.state = state
+    else:
+        obj.set_state(state)
+
+
+def saved_form(obj: Any) -> Any:
+    """What is given to the encoder for an object: live modules and optimizers as they are, of others their state."""
+    kind = kind_of(obj)
+    if kind == "generator":
+        return generator_state(obj)
+    return obj.state_dict() if kind == "stateful" else obj
+
+
+class Restorer:
+    """Plans a restore of named objects.
+
+    Args:
+        plan: filled here.
+        objects: live objects by name.
+        values: filled with what cannot be restored in place: plain values by name.
+    """
+
+    def __init__(self, plan: Plan, objects: dict[str, Any], values: dict[str, Any]) -> None:
+        self.plan = plan
+        self.objects = objects
+        self.values = values
+        self.context = Context(objects)
+
+    def add(self, name: str, raw: Any, saved_kind: str) -> None:
+        """One object and what was saved of it."""
+        obj = self.objects[name]
+        kind = kind_of(obj)
+        if kind != saved_kind:
+            self.plan.mismatched.append(f"{name} ({saved_kind} saved, {kind} here)")
+            return
+        getattr(self, f"_{kind}")(name, obj, raw)
+
+    # ---- modules ----
+
+    def _module(self, name: str, module: Any, raw: Any) -> None:
+        live = module_entries(module, name)
+        self.plan.names(live, raw, name)
+        places = {t.data_ptr() for t in (*module.parameters(), *module.buffers()) if _strided(t)}
+        loose: dict[str, Any] = {}
+        for key, entry in live.items():
+            if key not in raw:
+                continue
+            saved = raw[key]
+            if is_torch_tensor(entry.value) and isinstance(saved, Leaf) and _strided(entry.value) and entry.value.data_ptr() in places:
+                self.plan.in_place(saved, entry.value, f"{name}/{key}")
+            elif isinstance(saved, Named) and saved.name == "torch.subclass" and hasattr(entry.value, "__tensor_flatten__"):
+                self._subclass(saved, entry.value, f"{name}/{key}")
+            elif self._loose_fits(entry, saved, f"{name}/{key}"):
+                loose[entry.key] = saved
+        if loose:
+            self._load_loose(module, loose)
+
+    def _loose_fits(self, entry: Entry, saved: Any, label: str) -> bool:
+        """Entries that are no live tensors (extra state, values computed by the module): the module has to load them itself."""
+        if is_torch_tensor(entry.value) and isinstance(saved, Leaf):
+            why = self.plan.fits(saved, entry.value)
+            # Extra state may be a tensor of any length.
+            if why is not None and not entry.key.endswith("_extra_state"):
+                self.plan.mismatched.append(f"{label} ({why})")
+                return False
+        return True
+
+    def _load_loose(self, module: Any, loose: dict[str, Any]) -> None:
+        value = self.plan.fresh(loose)
+        before: dict[str, Any] = {}
+
+        def apply() -> None:
+            now = module.state_dict()
+            before.update((k, copy.deepcopy(now[k])) for k in loose)
+            module.load_state_dict(value(), strict=False)
+
+        self.plan.step(apply, lambda: module.load_state_dict(before, strict=False) if before else None)
+
+    def _subclass(self, saved: Named, live: Any, label: str) -> None:
+        attrs, context = live.__tensor_flatten__()
+        cls = f"{type(live).__module__}.{type(live).__qualname__}"
+        v = saved.value
+        if v["class"] != cls or set(v["inner"]) != set(attrs) or v["context"] != context:
+            self.plan.mismatched.append(f"{label} ({v['class']} saved, {cls} here, or of another context)")
+            return
+        for attr in attrs:
+            inner, part = getattr(live, attr), v["inner"][attr]
+            if isinstance(part, Leaf):
+                self.plan.in_place(part, inner, f"{label}/{attr}")
+            elif isinstance(part, Named) and part.name == "torch.subclass":
+                self._subclass(part, inner, f"{label}/{attr}")
+            else:
+                self.plan.mismatched.append(f"{label}/{attr} (cannot be restored in place)")
+
+    # ---- optimizers ----
+
+    def _optimizer(self, name: str, optimizer: Any, raw: Any) -> None:
+        if raw is None:  # profile "weights": a fresh optimizer is what was asked for
+            return
+        names = self.context.optimizer_names(optimizer)
+        groups = raw["param_groups"]
+        if len(groups) != len(names):
+            self.plan.mismatched.append(f"{name} ({len(groups)} param_groups saved, {len(names)} here)")
+            return
+        for g, (live, saved) in enumerate(zip(names, groups)):
+            self.plan.names(live, saved["params"], f"{name}.param_groups[{g}]")
+        state: dict[Any, Any] = {}
+        for param_names, group in zip(names, optimizer.param_groups):
+            for key, param in zip(param_names, group["params"]):
+                if key in raw["state"]:
+                    state[param] = self._param_state(optimizer.state.get(param, {}), param, group, raw["state"][key], f"{name}/{key}")
+        self.plan.final(lambda: self._set_state(optimizer, state))
+        for group, saved in zip(optimizer.param_groups, groups):
+            self._group(group, {k: v for k, v in saved.items() if k != "params"}, name)
+
+    def _set_state(self, optimizer: Any, state: dict[Any, Any]) -> None:
+        # Absent stays absent: a parameter without saved state starts without.
+        optimizer.state.clear()
+        for param, values in state.items():
+            optimizer.state[param] = {k: v() if isinstance(v, _Later) else v for k, v in values.items()}
+
+    def _param_state(self, live: dict[str, Any], param: Any, group: dict[str, Any], saved: dict[str, Any], label: str) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key, value in saved.items():
+            if not isinstance(value, Leaf):
+                out[key] = _Later(self.plan.fresh(value))
+                continue
+            now = live.get(key)
+            if not (is_torch_tensor(now) and _strided(now) and self.plan.fits(value, now) is None):
+                now = self._make_state(value, param, group, now)
+                if now is None:
+                    self.plan.mismatched.append(f"{label}/{key} (torch has no dtype {self.plan.infos[value.index]['dtype']})")
+                    continue
+            self.plan.in_place(value, now, f"{label}/{key}")
+            out[key] = now
+        return out
+
+    def _make_state(self, leaf: Leaf, param: Any, group: dict[str, Any], now: Any) -> Any:
+        """Memory for a state tensor that the optimizer has not made yet, where the optimizer would have put it."""
+        from ._dtypes import to_torch
+
+        torch = torch_module()
+        assert torch is not None
+        info = self.plan.infos[leaf.index]
+        dtype = to_torch(info["dtype"])
+        if dtype is None:
+            return None
+        if info["shape"] == tuple(param.shape) and param.dim() > 0:
+            return torch.zeros_like(param, dtype=dtype, requires_grad=False, memory_format=torch.preserve_format)
+        if is_torch_tensor(now):
+            device = now.device
+        else:
+            counter = info["shape"] == () and not (group.get("capturable") or group.get("fused"))
+            device = torch.device("cpu") if counter else param.device
+        return torch.zeros(info["shape"], dtype=dtype, device=device)
+
+    def _group(self, group: dict[str, Any], saved: dict[str, Any], label: str) -> None:
+        for key, value in saved.items():
+            if isinstance(value, Leaf) and is_torch_tensor(group.get(key)) and self.plan.fits(value, group[key]) is None:
+                self.plan.in_place(value, group[key], f"{label}.param_groups[{key!r}]")
+            else:
+                make_value = self.plan.fresh(value)
+                self.plan.final(lambda key=key, make_value=make_value: group.__setitem__(key, make_value()))
+
+    # ---- others ----
+
+    def _stateful(self, name: str, obj: Any, raw: Any) -> None:
+        value = self.plan.fresh(raw)
+        before: list[Any] = []
+
+        def apply() -> None:
+            before.append(copy.deepcopy(obj.state_dict()))
+            obj.load_state_dict(value())
+
+        self.plan.step(apply, lambda: obj.load_state_dict(before[0]) if before else None)
+
+    def _generator(self, name: str, obj: Any, raw: Any) -> None:
+        self.generator(obj, raw)
+
+    def generator(self, obj: Any, raw: Any) -> None:
+        value = self.plan.fresh(raw)
+        before = generator_state(obj)
+        self.plan.step(lambda: set_generator_state(obj, value()), lambda: set_generator_state(obj, before))
+
+    def _value(self, name: str, obj: Any, raw: Any) -> None:
+        if is_torch_tensor(obj) and isinstance(raw, Leaf) and _strided(obj):
+            self.plan.in_place(raw, obj, name)
+            self.values[name] = obj
+        elif is_ndarray(obj) and isinstance(raw, Leaf):
+            self.plan.in_place_array(raw, obj, name)
+            self.values[name] = obj
+        else:
+            value = self.plan.fresh(raw)
+            self.plan.final(lambda: self._assign(name, obj, value()))
+
+    def _assign(self, name: str, obj: Any, value: Any) -> None:
+        """Containers are changed in place, so that the caller's variable sees it; the rest is only in ``values``."""
+        if isinstance(obj, dict) and isinstance(value, dict):
+            obj.clear()
+            obj.update(value)
+            value = obj
+        elif isinstance(obj, list) and isinstance(value, list):
+            obj[:] = value
+            value = obj
+        self.values[name] = value
+
+
+class _Later:
+    """A plain value of an optimizer's state that has tensors in it, or none: made when everything has been read."""
+
+    def __init__(self, make_value: Any) -> None:
+        self._make = make_value
+
+    def __call__(self) -> Any:
+        return self._make()
+
+
+def _strided(t: Any) -> bool:
+    torch = torch_module()
+    if torch is None or type(t) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    return t.layout is torch.strided and not t.is_quantized
+
+
+def check_object_name(name: str, reserved: tuple[str, ...]) -> None:
+    """Raises InvalidError for names that the tree uses itself."""
+    if name in reserved:
+        raise make(InvalidError, f"an object cannot be named {name!r}: reserved")
