@@ -9,39 +9,39 @@
 #define SMALLEST ((size_t)4 << 10)
 #define LARGEST ((size_t)256 << 10)
 
-struct ckpi_arena_block {
-    ckpi_arena_block *before;
+struct ckpi_io_arena_block {
+    ckpi_io_arena_block *before;
     size_t used, size;         /* of the bytes behind this head */
 };
 
-#define HEAD ((sizeof(ckpi_arena_block) + ALIGN - 1) / ALIGN * ALIGN)
+#define HEAD ((sizeof(ckpi_io_arena_block) + ALIGN - 1) / ALIGN * ALIGN)
 
 /* Blocks grow with what is held already: a tiny file costs a few KiB, a large one few calls of malloc. */
-static ckpi_arena_block *
-more(ckpi_arena *a, size_t bytes)
+static ckpi_io_arena_block *
+more(ckpi_io_arena *a, size_t bytes)
 {
     size_t size = a->held < SMALLEST ? SMALLEST : a->held > LARGEST ? LARGEST : a->held;
     if (size < bytes)
         size = bytes;
     if (size > SIZE_MAX - HEAD)
         return NULL;
-    ckpi_arena_block *b = ckpi_malloc(1, HEAD + size);
+    ckpi_io_arena_block *b = ckpi_malloc(1, HEAD + size);
     if (b == NULL)
         return NULL;
-    *b = (ckpi_arena_block){.before = a->last, .size = size};
+    *b = (ckpi_io_arena_block){.before = a->last, .size = size};
     a->last = b;
     a->held += size;
     return b;
 }
 
 void *
-ckpi_arena_get(ckpi_arena *a, size_t n, size_t size)
+ckpi_io_arena_get(ckpi_io_arena *a, size_t n, size_t size)
 {
     size_t bytes;
     if (!ckpi_mul_size(n, size, &bytes) || bytes > SIZE_MAX - ALIGN)
         return NULL;
     bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    ckpi_arena_block *b = a->last;
+    ckpi_io_arena_block *b = a->last;
     if (b == NULL || bytes > b->size - b->used)
         b = more(a, bytes);
     if (b == NULL)
@@ -52,9 +52,9 @@ ckpi_arena_get(ckpi_arena *a, size_t n, size_t size)
 }
 
 void *
-ckpi_arena_copy(ckpi_arena *a, const void *p, size_t n)
+ckpi_io_arena_copy(ckpi_io_arena *a, const void *p, size_t n)
 {
-    uint8_t *copy = n < SIZE_MAX ? ckpi_arena_get(a, n + 1, 1) : NULL;
+    uint8_t *copy = n < SIZE_MAX ? ckpi_io_arena_get(a, n + 1, 1) : NULL;
     if (copy == NULL)
         return NULL;
     if (n != 0)
@@ -64,10 +64,10 @@ ckpi_arena_copy(ckpi_arena *a, const void *p, size_t n)
 }
 
 void
-ckpi_arena_free(ckpi_arena *a)
+ckpi_io_arena_free(ckpi_io_arena *a)
 {
     while (a->last != NULL) {
-        ckpi_arena_block *before = a->last->before;
+        ckpi_io_arena_block *before = a->last->before;
         free(a->last);
         a->last = before;
     }

@@ -8,10 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct ckpi_arena_block ckpi_arena_block;
-typedef struct ckpi_arena { ckpi_arena_block *last; size_t held; } ckpi_arena;   /* zero-initialised is empty */
+typedef struct ckpi_io_arena_block ckpi_io_arena_block;
+typedef struct ckpi_io_arena { ckpi_io_arena_block *last; size_t held; } ckpi_io_arena;   /* zero-initialised is empty */
 
-void *ckpi_arena_get(ckpi_arena *a, size_t n, size_t size);      /* n * size bytes, not cleared; NULL on overflow or lack of memory */
-void *ckpi_arena_copy(ckpi_arena *a, const void *p, size_t n);   /* and a NUL behind it */
-void ckpi_arena_free(ckpi_arena *a);
+void *ckpi_io_arena_get(ckpi_io_arena *a, size_t n, size_t size);      /* n * size bytes, not cleared; NULL on overflow or lack of memory */
+void *ckpi_io_arena_copy(ckpi_io_arena *a, const void *p, size_t n);   /* and a NUL behind it */
+void ckpi_io_arena_free(ckpi_io_arena *a);
 #endif

@@ -36,6 +36,13 @@ ckpi_export_next(const ckpi_export *e)
     return at < e->n_order ? e->order[at] : UINT32_MAX;
 }
 
+const uint32_t *
+ckpi_export_order(const ckpi_export *e, size_t *n)
+{
+    *n = e->n_order;
+    return e->order;
+}
+
 static ckp_status
 end(ckpi_export *e, ckp_error *err)
 {
@@ -70,6 +77,17 @@ ckpi_export_begin(ckpi_export *e, uint32_t i, ckp_error *err)
     e->left = e->t[i].bytes;
     const ckp_status st = e->ops->begin != NULL ? e->ops->begin(e, i, err) : CKP_OK;
     return st == CKP_OK && e->left == 0 ? end(e, err) : st;
+}
+
+ckp_status
+ckpi_export_skip_empty(ckpi_export *e, ckp_error *err)
+{
+    for (uint32_t i = ckpi_export_next(e); i != UINT32_MAX && e->t[i].bytes == 0; i = ckpi_export_next(e)) {
+        const ckp_status st = ckpi_export_begin(e, i, err);
+        if (st != CKP_OK)
+            return st;
+    }
+    return CKP_OK;
 }
 
 ckp_status

@@ -13,7 +13,7 @@ struct ckpi_foreign {
     ckpi_reader *spool;           /* owned: a torch file that came from a pipe */
     ckpi_buf spooled;
     ckp_state *state;
-    ckpi_arena arena;             /* sources, their names and shapes, and whatever tensors point into */
+    ckpi_io_arena arena;             /* sources, their names and shapes, and whatever tensors point into */
     uint64_t end;                 /* safetensors: where the file must end */
 };
 

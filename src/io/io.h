@@ -96,8 +96,12 @@ CKP_MUST_USE ckp_status ckpi_export_pt(ckpi_export **out, ckpi_writer *w, const 
 
 /* Tensor whose data is expected next (in the preferred order); UINT32_MAX when all data has been fed. */
 uint32_t ckpi_export_next(const ckpi_export *e);
+/* All tensors that have data of their own in this file, in the preferred order; valid while e lives. */
+const uint32_t *ckpi_export_order(const ckpi_export *e, size_t *n);
 /* Starts tensor i. CKP_ESTATE: the one before is not complete, i has no data of its own, was fed already, or is out of order. */
 CKP_MUST_USE ckp_status ckpi_export_begin(ckpi_export *e, uint32_t i, ckp_error *err);
+/* Begins (and so ends) all tensors without bytes that come next in the preferred order. */
+CKP_MUST_USE ckp_status ckpi_export_skip_empty(ckpi_export *e, ckp_error *err);
 /* The next n bytes of the tensor begun; CKP_EINVAL beyond its size. */
 CKP_MUST_USE ckp_status ckpi_export_put(ckpi_export *e, const void *p, size_t n, ckp_error *err);
 /* Whatever ends the file. CKP_ESTATE if data is missing. */

@@ -150,7 +150,7 @@ ckpi_foreign_close(ckpi_foreign *f)
     ckpi_source_file_free(&f->file);
     ckpi_reader_free(f->spool);
     ckpi_buf_free(&f->spooled);
-    ckpi_arena_free(&f->arena);
+    ckpi_io_arena_free(&f->arena);
     free(f);
 }
 

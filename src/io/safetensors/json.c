@@ -151,7 +151,7 @@ string_end(const ckpi_json *j)
 }
 
 bool
-ckpi_json_string(ckpi_json *j, ckpi_arena *a, ckpi_json_str *out)
+ckpi_json_string(ckpi_json *j, ckpi_io_arena *a, ckpi_json_str *out)
 {
     if (!ckpi_json_take(j, '"'))
         return false;
@@ -161,7 +161,7 @@ ckpi_json_string(ckpi_json *j, ckpi_arena *a, ckpi_json_str *out)
     if (!ckpi_utf8_ok(j->data + j->pos, end - j->pos, false))
         return ckpi_json_fail(j, "a string that is not UTF-8");
     /* An escape is never shorter than what it stands for. */
-    char *d = ckpi_arena_get(a, end - j->pos + 1, 1);
+    char *d = ckpi_io_arena_get(a, end - j->pos + 1, 1);
     if (d == NULL) {
         j->no_memory = true;
         return ckpi_json_fail(j, "out of memory");
@@ -262,7 +262,7 @@ skip_word(ckpi_json *j)
 }
 
 bool
-ckpi_json_skip(ckpi_json *j, ckpi_arena *a, unsigned max_depth)
+ckpi_json_skip(ckpi_json *j, ckpi_io_arena *a, unsigned max_depth)
 {
     ckpi_json_str s;
     const uint8_t c = ckpi_json_peek(j);

@@ -25,10 +25,10 @@ uint8_t ckpi_json_peek(ckpi_json *j);
 bool ckpi_json_take(ckpi_json *j, char c);
 /* In a list or object that began already: true when another element follows (past its comma), false after consuming `close`. */
 bool ckpi_json_more(ckpi_json *j, char close, bool first);
-bool ckpi_json_string(ckpi_json *j, ckpi_arena *a, ckpi_json_str *out);
+bool ckpi_json_string(ckpi_json *j, ckpi_io_arena *a, ckpi_json_str *out);
 /* A non-negative integer without sign, fraction or exponent. */
 bool ckpi_json_u64(ckpi_json *j, uint64_t *out);
 /* Any value, checked and passed over. Nested at most max_depth deep. */
-bool ckpi_json_skip(ckpi_json *j, ckpi_arena *a, unsigned max_depth);
+bool ckpi_json_skip(ckpi_json *j, ckpi_io_arena *a, unsigned max_depth);
 bool ckpi_json_fail(ckpi_json *j, const char *fault);      /* marks a fault from outside; false */
 #endif

@@ -23,7 +23,7 @@ typedef struct ckpi_st_entry {
 } ckpi_st_entry;
 
 typedef struct ckpi_st {
-    ckpi_arena arena;         /* names and shapes */
+    ckpi_io_arena arena;         /* names and shapes */
     ckpi_st_entry *t;         /* in file order: by offset */
     size_t n, cap;
     uint64_t data_bytes;

@@ -59,9 +59,9 @@ check_end(ckpi_foreign *f, ckp_error *err)
 static ckp_status
 add_tensor(ckpi_foreign *f, const ckpi_st_entry *e, uint64_t data_at, ckp_error *err)
 {
-    ckpi_source *s = ckpi_arena_get(&f->arena, 1, sizeof *s);
-    char *name = ckpi_arena_copy(&f->arena, e->name, strlen(e->name));
-    uint64_t *shape = ckpi_arena_copy(&f->arena, e->shape, e->ndim * sizeof *shape);
+    ckpi_source *s = ckpi_io_arena_get(&f->arena, 1, sizeof *s);
+    char *name = ckpi_io_arena_copy(&f->arena, e->name, strlen(e->name));
+    uint64_t *shape = ckpi_io_arena_copy(&f->arena, e->shape, e->ndim * sizeof *shape);
     if (s == NULL || name == NULL || shape == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "out of memory");
     *s = (ckpi_source){.file = &f->file, .name = name, .offset = data_at + e->begin, .dtype = e->dtype, .ndim = e->ndim, .shape = shape};

@@ -61,7 +61,7 @@ parse_shape(parser *p, ckpi_st_entry *e)
     }
     if (p->j.fault != NULL)
         return false;
-    e->shape = ckpi_arena_copy(&p->st->arena, dims, e->ndim * sizeof *dims);
+    e->shape = ckpi_io_arena_copy(&p->st->arena, dims, e->ndim * sizeof *dims);
     p->j.no_memory = e->shape == NULL;
     return e->shape != NULL || ckpi_json_fail(&p->j, "out of memory");
 }
@@ -329,6 +329,6 @@ void
 ckpi_st_free(ckpi_st *st)
 {
     free(st->t);
-    ckpi_arena_free(&st->arena);
+    ckpi_io_arena_free(&st->arena);
     *st = (ckpi_st){0};
 }
