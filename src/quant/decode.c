@@ -94,11 +94,12 @@ ckpi_quant_decode_w(const ckpi_grid *g, const int8_t *vcode, const int8_t *wcode
     ckpi_q_run r;
     size_t at;
     const ckpi_q_wpar par = {.step = *q, .dtype = w_dtype, .key = key};
-    if (!ckpi_q_wstep_ok(q))
-        return ckpi_fail(err, CKP_ECORRUPT, "quantizer: steps of w are not finite, positive and in order");
     if (w_dtype != CKP_F32 && w_dtype != CKP_BF16 && w_dtype != CKP_F16)
         return ckpi_fail(err, CKP_EUNSUPPORTED, "quantizer: weights of dtype %d", (int)w_dtype);
     ckp_status st = begin(&j, g, CKPI_Q_RQ, INFINITY, vcode, ws, cpu, err);
+    /* After begin(): under the caller's DAZ a denormal step would compare as 0. */
+    if (st == CKP_OK && !ckpi_q_wstep_ok(q))
+        st = ckpi_fail(err, CKP_ECORRUPT, "quantizer: steps of w are not finite, positive and in order");
     while (st == CKP_OK && ckpi_q_walk_next(&j.walk, &r, &at))
         j.ops->dec_w(&r, j.table, codes_at(g, vcode, at), wcode + at, &par, wrec + at);
     end(&j, ws);

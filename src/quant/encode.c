@@ -217,29 +217,42 @@ reset(ckpi_enc_out *out)
     out->w_max_err = out->v_max_err = out->w_sum_err2 = out->w_sum_w2 = 0;
 }
 
-ckp_status
-ckpi_quant_encode(const ckpi_enc_in *in, ckpi_enc_out *out, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
+static ckp_status
+check(const ckpi_enc_in *in, const ckpi_enc_out *out, ckp_error *err)
 {
     ckp_status st = ckpi_q_grid_check(&in->grid, err);
     if (st == CKP_OK)
         st = check_kinds(in, out, err);
     if (st == CKP_OK && in->grid.has_v)
         st = check_factors(&in->grid, err);
-    if (st != CKP_OK)
-        return st;
-    reset(out);
-    if (in->grid.n == 0)
-        return CKP_OK;
+    return st;
+}
 
-    const ckpi_fpenv env = ckpi_fp_enter();
-    const size_t mark = ckpi_scratch_mark(ws);
+static ckp_status
+encode(const ckpi_enc_in *in, ckpi_enc_out *out, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
+{
     job j = {.in = in, .out = out, .ops = ckpi_q_pick(cpu)};
-    st = set_up(&j, ws, err);
+    const size_t mark = ckpi_scratch_mark(ws);
+    ckp_status st = set_up(&j, ws, err);
     if (st == CKP_OK)
         st = run_all(&j, err);
     if (st == CKP_OK)
         finish(&j);
     ckpi_scratch_release(ws, mark);
+    return st;
+}
+
+ckp_status
+ckpi_quant_encode(const ckpi_enc_in *in, ckpi_enc_out *out, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
+{
+    /* Before the checks: under the caller's DAZ a denormal step would compare as 0. */
+    const ckpi_fpenv env = ckpi_fp_enter();
+    ckp_status st = check(in, out, err);
+    if (st == CKP_OK) {
+        reset(out);
+        if (in->grid.n != 0)
+            st = encode(in, out, ws, cpu, err);
+    }
     ckpi_fp_leave(env);
     return st;
 }
@@ -247,12 +260,13 @@ ckpi_quant_encode(const ckpi_enc_in *in, ckpi_enc_out *out, ckpi_scratch *ws, ui
 float
 ckpi_quant_mg(const ckpi_enc_in *in, const ckpi_enc_out *out)
 {
-    if (in->mkind == CKPI_M_UNIFORM)
-        return (float)((double)in->mt / (double)in->kc);
-    if (in->mkind != CKPI_M_THREE || out->m_su == 0)
-        return 0.0f;
     const ckpi_fpenv env = ckpi_fp_enter();
-    const double g = (double)out->m_su2 / 256 / (double)out->m_su / (double)in->kc;
+    double g = 0;
+    if (in->mkind == CKPI_M_UNIFORM)
+        g = (double)in->mt / (double)in->kc;
+    else if (in->mkind == CKPI_M_THREE && out->m_su != 0)
+        g = (double)out->m_su2 / 256 / (double)out->m_su / (double)in->kc;
+    const float mg = (float)g;
     ckpi_fp_leave(env);
-    return (float)g;
+    return mg;
 }
