@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/limits.h"
 #include "engine/encode.h"
+#include "engine/pack2.h"
 #include "engine/values.h"
 
 void
@@ -201,14 +202,35 @@ encode_v(const lossy *x, ckpi_encoded *e, ckp_error *err)
     return st == CKP_OK ? hash_values(x, e, &c, ckpi_values_v, err) : st;
 }
 
+/* Moments' codes a byte each: as staged, or unpacked into scratch. */
+static ckp_status
+unpack_m(const lossy *x, const int8_t **codes, ckp_error *err)
+{
+    *codes = x->s->mcode;
+    if (x->s->mpack == NULL)
+        return CKP_OK;
+    int8_t *m = ckpi_scratch_get(x->ws, (size_t)x->grp->n);
+    if (m == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for %llu codes", (unsigned long long)x->grp->n);
+    *codes = m;
+    for (size_t k = 0; k < x->grp->n_pieces; k++) {
+        const size_t n = (size_t)x->grp->piece[k].count;
+        ckpi_unpack2(m, x->s->mpack + ckpi_packed_at(x->grp, k), n);
+        m += n;
+    }
+    return CKP_OK;
+}
+
 static ckp_status
 encode_m(const lossy *x, ckpi_encoded *e, ckp_error *err)
 {
-    const ckpi_values c = values_of(x, x->grp->m_dtype, &x->s->mesc);
+    ckpi_values c = values_of(x, x->grp->m_dtype, &x->s->mesc);
     const bool own_factors = !x->grp->has_v;
     const ckp_role role = x->pred->table->rec[x->grp->m[0]].role;
 
     ckp_status st = set_pieces(e, x->grp, x->grp->m, err);
+    if (st == CKP_OK)
+        st = unpack_m(x, &c.mcode, err);
     if (st != CKP_OK)
         return st;
     head(e, role, CKPI_QUANT_M, c.dtype, own_factors && !x->s->key);
@@ -219,7 +241,7 @@ encode_m(const lossy *x, ckpi_encoded *e, ckp_error *err)
         ckpi_params_put_factors(&e->body, &x->rec->fac, x->ws, x->cpu);
     const size_t params = e->body.len;
     ckpi_params_put_escapes(&e->body, x->s->mesc.at, x->s->mesc.n, width_of(c.dtype));
-    st = put_codes(x, e, (seams){params, e->body.len}, x->s->mcode, err);
+    st = put_codes(x, e, (seams){params, e->body.len}, c.mcode, err);
     return st == CKP_OK ? hash_values(x, e, &c, ckpi_values_m, err) : st;
 }
 

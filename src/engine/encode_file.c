@@ -41,7 +41,7 @@ pass_one(const window *w, size_t i, ckpi_scratch *ws, ckp_error *err)
     if (st != CKP_OK)
         return st;
     ckpi_scratch_reset(ws);
-    st = ckpi_stage_alloc(s, &job->pred->layout->g[g], job->pass->set->exact_weights, err);
+    st = ckpi_stage_alloc(s, &job->pred->layout->g[g], job->pass->set, err);
     return st == CKP_OK ? ckpi_pass_group(job->pass, g, s, ws, err) : st;
 }
 

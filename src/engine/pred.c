@@ -78,10 +78,11 @@ ckpi_recon_alloc(ckpi_pred *p, size_t g, ckp_error *err)
 {
     const ckpi_group *grp = &p->layout->g[g];
     ckpi_recon *r = &p->rec[g];
+    if (r->wrec != NULL)         /* a later key: every value is written anew */
+        return CKP_OK;
     size_t *cols = ckpi_calloc(grp->n_pieces, sizeof *cols);
     ckp_status st = CKP_OK;
 
-    ckpi_recon_drop(p, g);
     r->wrec = ckpi_aligned_alloc((size_t)grp->n * sizeof *r->wrec);
     r->vcode = grp->has_v ? ckpi_aligned_alloc((size_t)grp->n) : NULL;
     r->n_sample = ((size_t)grp->n + CKPI_SAMPLE - 1) / CKPI_SAMPLE;

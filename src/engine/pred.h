@@ -51,7 +51,7 @@ typedef struct ckpi_pred {
 /* Takes table and layout, also on failure. */
 CKP_MUST_USE ckp_status ckpi_pred_new(ckpi_pred **out, ckpi_table *table, ckpi_layout *layout, ckp_error *err);
 void ckpi_pred_free(ckpi_pred *p);
-/* Memory of group g's reconstruction; freed again by ckpi_recon_drop. */
+/* Memory of group g's reconstruction, unless it is there; freed again by ckpi_recon_drop. */
 CKP_MUST_USE ckp_status ckpi_recon_alloc(ckpi_pred *p, size_t g, ckp_error *err);
 void ckpi_recon_drop(ckpi_pred *p, size_t g);
 /* Reconstruction and lossless bytes of group g. */

@@ -10,6 +10,7 @@
 #include "base/float.h"
 #include "base/rng.h"
 #include "engine/numbers.h"
+#include "engine/pack2.h"
 #include "engine/stage.h"
 
 void
@@ -17,6 +18,7 @@ ckpi_stage_free(ckpi_stage *s)
 {
     ckpi_aligned_free(s->wcode);
     ckpi_aligned_free(s->mcode);
+    ckpi_aligned_free(s->mpack);
     ckpi_aligned_free(s->vdiff);
     ckpi_aligned_free(s->raw);
     ckpi_escapes_free(&s->wesc);
@@ -51,15 +53,31 @@ want_small(ckpi_stage *s, size_t n)
     return s->sums != NULL && s->mg != NULL && s->wstep != NULL;
 }
 
+size_t
+ckpi_packed_at(const ckpi_group *g, size_t k)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < k; i++)
+        at += CKPI_PACK2_BYTES((size_t)g->piece[i].count);
+    return at;
+}
+
+static bool
+is_packed(const ckpi_group *g, const ckpi_settings *set)
+{
+    return !g->fine && set->mkind == CKPI_M_THREE;
+}
+
 ckp_status
-ckpi_stage_alloc(ckpi_stage *s, const ckpi_group *g, bool exact_w, ckp_error *err)
+ckpi_stage_alloc(ckpi_stage *s, const ckpi_group *g, const ckpi_settings *set, ckp_error *err)
 {
     const size_t n = (size_t)g->n;
-    const bool raw = !g->lossy || exact_w;
+    const bool exact_w = set->exact_weights, raw = !g->lossy || exact_w;
+    const bool m = g->lossy && g->has_m, packed = m && is_packed(g, set);
 
     s->raw_len = raw ? g->bytes : 0;
     if (!want(&s->raw, raw, (size_t)g->bytes) || !want(&s->wcode, g->lossy && !exact_w, n) ||
-        !want(&s->mcode, g->lossy && g->has_m, n) || !want(&s->vdiff, g->lossy && g->has_v, n) ||
+        !want(&s->mcode, m && !packed, n) || !want(&s->mpack, packed, ckpi_packed_at(g, g->n_pieces)) || !want(&s->vdiff, g->lossy && g->has_v, n) ||
         (g->lossy && !want_small(s, g->n_pieces)))
         return ckpi_fail(err, CKP_ENOMEM, "no memory to stage %llu elements", (unsigned long long)g->n);
     return CKP_OK;
@@ -68,7 +86,8 @@ ckpi_stage_alloc(ckpi_stage *s, const ckpi_group *g, bool exact_w, ckp_error *er
 uint64_t
 ckpi_stage_bytes(const ckpi_stage *s, const ckpi_group *g)
 {
-    return (s->raw != NULL ? g->bytes : 0) + (uint64_t)((s->wcode != NULL) + (s->mcode != NULL) + (s->vdiff != NULL)) * g->n;
+    return (s->raw != NULL ? g->bytes : 0) + (uint64_t)((s->wcode != NULL) + (s->mcode != NULL) + (s->vdiff != NULL)) * g->n +
+           (s->mpack != NULL ? ckpi_packed_at(g, g->n_pieces) : 0);
 }
 
 /* ---- getting at live memory ------------------------------------------------------------------------------------- */
@@ -231,12 +250,18 @@ pass_piece(const ckpi_pass *p, size_t g, size_t k, size_t at, ckpi_stage *s, ckp
     }
     in.wrec = r->wrec + at;
     out.wcode = s->wcode != NULL ? s->wcode + at : NULL;
-    out.mcode = s->mcode != NULL ? s->mcode + at : NULL;
+    out.mcode = s->mcode != NULL ? s->mcode + at : s->mpack != NULL ? ckpi_scratch_get(ws, n) : NULL;
+    if (s->mpack != NULL && out.mcode == NULL) {
+        st = ckpi_fail(err, CKP_ENOMEM, "no memory for %zu codes", n);
+        goto done;
+    }
     out.vdiff = s->vdiff != NULL ? s->vdiff + at : NULL;
     out.vcode = r->vcode != NULL ? r->vcode + at : NULL;
     st = ckpi_quant_encode(&in, &out, ws, p->cpu, err);
     if (st != CKP_OK)
         goto done;
+    if (s->mpack != NULL)
+        ckpi_pack2(s->mpack + ckpi_packed_at(grp, k), out.mcode, n);
     s->mg[k] = in.mkind != CKPI_M_NONE ? ckpi_quant_mg(&in, &out) : 0.0F;
     s->lsum += grp->fine ? 0 : out.lsum;
     s->lcount += grp->fine ? 0 : out.lcount;

@@ -15,7 +15,9 @@ typedef struct ckpi_piece_sums {
 
 typedef struct ckpi_stage {
     /* lossy */
-    int8_t *wcode, *mcode, *vdiff;             /* n each, or NULL */
+    int8_t *wcode, *vdiff;                     /* n each, or NULL */
+    int8_t *mcode;                             /* n, or NULL */
+    uint8_t *mpack;                            /* instead, for three-valued moments: two bits a code (pack2.h) */
     ckpi_escapes wesc, mesc, vesc;             /* indices of the group; bits in the tensors' own dtype */
     float *mg;                                 /* by piece */
     ckpi_wstep *wstep;                         /* by piece; qmul is the same for all */
@@ -41,8 +43,10 @@ typedef struct ckpi_pass {
 } ckpi_pass;
 
 /* Memory of a group's stage (wanted: codes or bytes). Accepts one that is allocated already. */
-CKP_MUST_USE ckp_status ckpi_stage_alloc(ckpi_stage *s, const ckpi_group *g, bool exact_w, ckp_error *err);
+CKP_MUST_USE ckp_status ckpi_stage_alloc(ckpi_stage *s, const ckpi_group *g, const ckpi_settings *set, ckp_error *err);
 void ckpi_stage_free(ckpi_stage *s);
+/* Where piece k starts in mpack: each on a byte. */
+size_t ckpi_packed_at(const ckpi_group *g, size_t k);
 uint64_t ckpi_stage_bytes(const ckpi_stage *s, const ckpi_group *g);
 
 /*

@@ -108,21 +108,21 @@ stage_need(const ckpi_layout *l, bool exact)
 
 /* ---- the pass --------------------------------------------------------------------------------------------------- */
 
-typedef struct pass_job { const ckpi_pass *pass; ckpi_stage *stages; bool exact; } pass_job;
+typedef struct pass_job { const ckpi_pass *pass; ckpi_stage *stages; } pass_job;
 
 static ckp_status
 pass_one(void *user, size_t g, ckpi_scratch *ws, ckp_error *err)
 {
     const pass_job *j = user;
     const ckpi_group *grp = &j->pass->pred->layout->g[g];
-    const ckp_status st = ckpi_stage_alloc(&j->stages[g], grp, j->exact, err);
+    const ckp_status st = ckpi_stage_alloc(&j->stages[g], grp, j->pass->set, err);
     return st == CKP_OK ? ckpi_pass_group(j->pass, g, &j->stages[g], ws, err) : st;
 }
 
 static ckp_status
 run_pass(ckp_run *run, const ckpi_pass *pass, ckp_error *err)
 {
-    pass_job j = {pass, run->stages, pass->set->exact_weights};
+    pass_job j = {pass, run->stages};
     ckp_status st = CKP_OK;
 
     if (!ckpi_state_pulls(pass->state))
