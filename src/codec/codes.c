@@ -7,18 +7,16 @@
 #include "codec/rans/rans.h"
 #include "codec/rows.h"
 
-/* What a table and states may take; decides between two ways of nearly the same size, nothing more. */
-enum { STREAM_OVERHEAD = 32 };
-
-/* Whether one stream of all codes would be smaller by more than 0.5 %: mask and values decode faster. */
+/* Whether one stream of all codes would be smaller, by more than mask and values are faster: 0.5 % and 64 bytes in 2^20 codes. */
 static bool
 one_stream_wins(const ckpi_mask_parts *p)
 {
+    enum { SECOND_STREAM = 24 }; /* table and states of a small stream, roughly */
     uint32_t all[256];
     memcpy(all, p->value_hist, sizeof all);
     all[0] += (uint32_t)(p->n - p->count); /* there are some already when every code was kept */
-    const uint64_t two = ckpi_rans_entropy_bytes(p->mask_hist) + ckpi_rans_entropy_bytes(p->value_hist) + STREAM_OVERHEAD;
-    return ckpi_rans_entropy_bytes(all) < two - two / 200;
+    const uint64_t two = ckpi_rans_entropy_bytes(p->mask_hist) + ckpi_rans_entropy_bytes(p->value_hist) + SECOND_STREAM;
+    return ckpi_rans_entropy_bytes(all) + p->n / 16384 < two - two / 200;
 }
 
 ckp_status

@@ -40,13 +40,9 @@ parse(stream *s, const uint8_t *src, size_t len, ckp_error *err)
     size_t pos = 1 + used;
     if (s->m.kind == CKPI_RANS_ONE)
         return pos == len ? CKP_OK : bad(err, pos, "bytes left over");
-    if (len - pos < 4 * (size_t)s->lanes)
-        return bad(err, pos, "ends in the states");
-    for (unsigned i = 0; i < s->lanes; i++, pos += 4) {
-        s->x[i] = ckpi_ld32(src + pos);
-        if (s->x[i] < CKPI_RANS_LOW)
-            return bad(err, pos, "state out of range");
-    }
+    if (!ckpi_rans_states_read(s->x, s->lanes, src + pos, len - pos, &used))
+        return bad(err, pos, "states are not valid");
+    pos += used;
     s->words = src + pos;
     s->end = src + len;
     return CKP_OK;

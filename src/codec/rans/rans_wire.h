@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* First byte of a stream: kind in bits 0-2, lanes in bits 3-4, bits of a share, 8 + 2 times bits 5-7. */
+/*
+ * A stream is its first byte, then by kind: the bytes; or the table; or the table, the states, the words.
+ * First byte: kind in bits 0-2, lanes in bits 3-4, bits of a share, 8 + 2 times bits 5-7.
+ */
 #ifndef CKPI_CODEC_RANS_WIRE_H
 #define CKPI_CODEC_RANS_WIRE_H
 #include "codec/rans/rans_model.h"
@@ -11,4 +14,11 @@ ckpi_rans_head(ckpi_rans_kind kind, unsigned lanes_code, unsigned bits)
 {
     return (uint8_t)((unsigned)kind | lanes_code << 3 | (bits - CKPI_RANS_MIN_BITS) / CKPI_RANS_BITS_STEP << 5);
 }
+
+enum { CKPI_RANS_STATES_MAX = 4 * 64 };
+
+/* States to bytes, at most 4 a lane; returns how many. */
+size_t ckpi_rans_states_write(const uint32_t *x, unsigned lanes, uint8_t *dst);
+/* False when src is too short or says what no encoder writes. Every state it gives lies in [2^16, 2^32). */
+bool ckpi_rans_states_read(uint32_t *x, unsigned lanes, const uint8_t *src, size_t len, size_t *used);
 #endif
