@@ -6,18 +6,10 @@
 #include "base/fail.h"
 #include "base/limits.h"
 #include "format/cover.h"
+#include "format/file_priv.h"
 #include "format/frame.h"
 #include "format/header.h"
 #include "format/prelude.h"
-
-/* Behind ckpi_fmt_file.priv. */
-typedef struct file_priv {
-    ckpi_prelude front;
-    ckpi_buf index;              /* unpacked */
-    size_t *head_at, *head_len;  /* of each chunk's head in it */
-    ckpi_piece *pieces;          /* of all chunks */
-    size_t errs_at;              /* where the error records begin in it */
-} file_priv;
 
 void
 ckpi_fmt_close(ckpi_fmt_file *f)

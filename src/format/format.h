@@ -153,4 +153,10 @@ CKP_MUST_USE ckp_status ckpi_fmt_stream_resolve(ckpi_fmt_stream *s, const ckpi_f
 CKP_MUST_USE ckp_status ckpi_fmt_stream_next(ckpi_fmt_stream *s, bool salvage, ckpi_buf *buf, ckpi_chunk *c, bool *done, uint64_t *skipped,
                                              ckp_error *err);
 void ckpi_fmt_stream_free(ckpi_fmt_stream *s);
+
+/*
+ * What is left of a damaged file, to be read with ckpi_fmt_read_chunk: the chunks that are whole, however many; no cover, no index, no error
+ * records. Its front must be whole, or `ref` must store its table; without ref, chunks that use a base are left out. Takes r, also on failure. *skipped: damaged places.
+ */
+CKP_MUST_USE ckp_status ckpi_fmt_salvage(ckpi_fmt_file **out, ckpi_reader *r, const ckpi_fmt_file *ref, uint64_t *skipped, ckp_error *err);
 #endif

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Saving what a damaged .ckp still holds. Nothing is believed: every chunk is decoded and its hash compared before it is written. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/bytes.h"
+#include "base/fail.h"
+#include "base/dtype.h"
+#include "base/limits.h"
+#include "io/io.h"
+#include "os/os.h"
+#include "run/convert.h"
+#include "run/give.h"
+
+/* Elements that can be had, of one tensor, in order; neighbours joined. */
+typedef struct haves { ckpi_give_range *r; size_t n, cap; } haves;
+
+static bool
+have(haves *h, uint32_t tensor, uint64_t first, uint64_t count)
+{
+    if (h->n == h->cap) {
+        const size_t cap = h->cap != 0 ? 2 * h->cap : 64;
+        ckpi_give_range *r = ckpi_realloc(h->r, cap, sizeof *r);
+        if (r == NULL)
+            return false;
+        h->r = r;
+        h->cap = cap;
+    }
+    h->r[h->n++] = (ckpi_give_range){tensor, first, count};
+    return true;
+}
+
+static int
+by_place(const void *a, const void *b)
+{
+    const ckpi_give_range *x = a, *y = b;
+    if (x->tensor != y->tensor)
+        return x->tensor < y->tensor ? -1 : 1;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static void
+join(haves *h)
+{
+    size_t n = 0;
+
+    qsort(h->r, h->n, sizeof *h->r, by_place);
+    for (size_t i = 0; i < h->n; i++) {
+        ckpi_give_range *last = n != 0 ? &h->r[n - 1] : NULL;
+        if (last != NULL && last->tensor == h->r[i].tensor && last->first + last->count == h->r[i].first)
+            last->count += h->r[i].count;
+        else
+            h->r[n++] = h->r[i];
+    }
+    h->n = n;
+}
+
+/* ---- proof ---------------------------------------------------------------------------------------------------------- */
+
+static ckp_status
+note_chunk(void *user, const ckpi_chunk *c, const void *bytes, ckp_error *err)
+{
+    haves *h = user;
+
+    (void)bytes;
+    for (size_t k = 0; k < c->n_pieces; k++)
+        if (!have(h, c->piece[k].tensor, c->piece[k].first, c->piece[k].count))
+            return ckpi_fail(err, CKP_ENOMEM, "salvage: no memory");
+    return CKP_OK;
+}
+
+/* Each role of each unit by itself: weights may be readable where their moments are not. */
+static ckp_status
+prove(const ckp_checkpoint *ck, haves *h, ckp_error *err)
+{
+    ckpi_ctx *ctx = NULL;
+
+    ckp_status st = ckpi_ctx_new(&ctx, 1, false, err);
+    for (size_t u = 0; st == CKP_OK && u < ck->n_units; u++) {
+        const uint32_t chunk[3] = {ck->unit[u].w, ck->unit[u].m, ck->unit[u].v};
+        for (unsigned k = 0; st == CKP_OK && k < 3; k++) {
+            ckp_error e;
+            if (chunk[k] == CKPI_NO_CHUNK)
+                continue;
+            ckpi_scratch_reset(ctx->ws[0]);
+            const ckp_status one = ckpi_decode_unit(ck->lin, &ck->unit[u], 1u << k, note_chunk, h, ctx->ws[0], ctx->cpu, &e);
+            if (one == CKP_ENOMEM) {
+                st = one;
+                if (err != NULL)
+                    *err = e;
+            }
+        }
+    }
+    ckpi_ctx_free(ctx);
+    join(h);
+    return st;
+}
+
+/* ---- output --------------------------------------------------------------------------------------------------------- */
+
+typedef struct sink { ckpi_export *e; const uint32_t *place; size_t at; uint64_t left; const ckpi_give_range *r; } sink;
+
+static ckp_status
+feed(void *user, uint32_t tensor, uint64_t first, uint64_t count, const void *bytes, size_t len, ckp_error *err)
+{
+    sink *s = user;
+    ckp_status st = CKP_OK;
+
+    (void)tensor;
+    (void)first;
+    if (s->left == 0) {
+        st = ckpi_export_begin(s->e, s->place[s->at], err);
+        s->left = s->r[s->at].count;
+        s->at++;
+    }
+    s->left -= count;
+    return st == CKP_OK ? ckpi_export_put(s->e, bytes, len, err) : st;
+}
+
+/* One safetensors file of ranges; whole tensors keep their shapes, parts are 1-D and named NAME[first:last]. */
+static ckp_status
+write_file(const ckp_checkpoint *ck, const haves *h, bool whole, const char *dir, const char *file, bool replace, ckp_error *err)
+{
+    const ckpi_table *t = ck->lin->table;
+    ckpi_out_tensor *ot = ckpi_calloc(h->n + 1, sizeof *ot);
+    ckpi_give_range *in = ckpi_calloc(h->n + 1, sizeof *in), *ordered = ckpi_calloc(h->n + 1, sizeof *ordered);
+    char **name = ckpi_calloc(h->n + 1, sizeof *name);
+    char path[CKPI_PATH_MAX];
+    ckpi_out o = {0};
+    ckpi_export *e = NULL;
+    size_t n = 0, n_order = 0;
+    ckp_status st = CKP_OK;
+
+    if (ot == NULL || in == NULL || ordered == NULL || name == NULL) {
+        st = ckpi_fail(err, CKP_ENOMEM, "salvage: no memory");
+        goto done;
+    }
+    for (size_t i = 0; st == CKP_OK && i < h->n; i++) {
+        const ckpi_rec *r = &t->rec[h->r[i].tensor];
+        const bool is_whole = h->r[i].count == r->numel;
+        if (is_whole != whole)
+            continue;
+        const size_t cap = strlen(r->name) + 64;
+        name[n] = ckpi_malloc(cap, 1);
+        if (name[n] == NULL) {
+            st = ckpi_fail(err, CKP_ENOMEM, "salvage: no memory");
+            break;
+        }
+        if (whole)
+            (void)snprintf(name[n], cap, "%s", r->name);
+        else
+            (void)snprintf(name[n], cap, "%s[%llu:%llu]", r->name, (unsigned long long)h->r[i].first,
+                           (unsigned long long)(h->r[i].first + h->r[i].count));
+        in[n] = h->r[i];
+        ot[n] = (ckpi_out_tensor){.name = name[n], .dtype = r->dtype, .ndim = whole ? r->ndim : 1, .alias_of = CKPI_NO_TENSOR,
+                                  .shape = whole ? (r->box_shape != NULL ? r->box_shape : r->shape) : &in[n].count};
+        (void)ckpi_dtype_bytes(r->dtype, in[n].count, &ot[n].bytes);
+        n++;
+    }
+    if (st != CKP_OK || n == 0)
+        goto done;
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, file) >= sizeof path) {
+        st = ckpi_fail(err, CKP_EPATH, "%s/%s: the path is too long", dir, file);
+        goto done;
+    }
+    st = ckpi_out_open(&o, path, replace, err);
+    if (st == CKP_OK)
+        st = ckpi_export_st_new(&e, o.w, ot, n, err);
+    if (st != CKP_OK)
+        goto done;
+    const uint32_t *order = ckpi_export_order(e, &n_order);
+    for (size_t i = 0; i < n_order; i++)
+        ordered[i] = in[order[i]];
+    sink s = {.e = e, .place = order, .r = ordered};
+    st = ckpi_give(ck, ordered, n_order, 1, feed, &s, NULL, NULL, err);
+    if (st == CKP_OK)
+        st = ckpi_export_finish(e, err);
+    if (st == CKP_OK)
+        st = ckpi_out_commit(&o, err);
+done:
+    ckpi_export_free(e);
+    ckpi_out_free(&o);
+    for (size_t i = 0; name != NULL && i < n + 1; i++)
+        free(name[i]);
+    free(name);
+    free(ot);
+    free(in);
+    free(ordered);
+    return st;
+}
+
+static void
+tell(const ckp_checkpoint *ck, const haves *h, void (*fn)(void *user, const char *tensor, uint64_t have, uint64_t of), void *user)
+{
+    const ckpi_table *t = ck->lin->table;
+    size_t k = 0;
+
+    for (uint32_t i = 0; fn != NULL && i < t->n; i++) {
+        uint64_t got = 0;
+        for (; k < h->n && h->r[k].tensor == i; k++)
+            got += h->r[k].count;
+        if (t->rec[i].alias_of == CKPI_NO_TENSOR)
+            fn(user, t->rec[i].name, got, t->rec[i].numel);
+    }
+}
+
+/* ---- the damaged file with its bases ---------------------------------------------------------------------------------- */
+
+static ckp_status
+open_damaged(ckp_checkpoint **out, const char *in, const char *const *bases, size_t n_bases, ckp_error *err)
+{
+    ckp_checkpoint *ck = ckpi_calloc(1, sizeof *ck);
+    ckpi_fmt_file **files = ckpi_calloc(n_bases + 1, sizeof *files);
+    ckpi_reader *r = NULL;
+    uint64_t skipped = 0;
+    ckp_status st = ck != NULL && files != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "salvage: no memory");
+
+    for (size_t i = 0; st == CKP_OK && i < n_bases; i++) {
+        st = ckpi_reader_path(&r, bases[i], err);
+        if (st == CKP_OK)
+            st = ckpi_fmt_open(&files[i + 1], r, err);
+    }
+    /* bases whose table lives further down are resolved with the lineage; the one that stores it is what salvage needs */
+    const ckpi_fmt_file *ref = NULL;
+    for (size_t i = 0; st == CKP_OK && i < n_bases; i++)
+        if (files[i + 1]->table != NULL)
+            ref = files[i + 1];
+    if (st == CKP_OK)
+        st = ckpi_reader_path(&r, in, err);
+    if (st == CKP_OK)
+        st = ckpi_fmt_salvage(&files[0], r, ref, &skipped, err);
+    if (st == CKP_OK) {
+        ck->pid = ckpi_pid();
+        (void)snprintf(ck->name, sizeof ck->name, "%.255s", in);
+        if (n_bases == 0)        /* chunks that need no base can still be had */
+            files[0]->info.is_delta = 0;
+        st = ckpi_checkpoint_from_files(ck, files, n_bases + 1, err);
+    } else {
+        for (size_t i = 0; files != NULL && i <= n_bases; i++)
+            ckpi_fmt_close(files[i]);
+    }
+    free(files);
+    if (st != CKP_OK) {
+        ckp_checkpoint_close(ck);
+        ck = NULL;
+    }
+    *out = ck;
+    return st;
+}
+
+ckp_status
+ckp_salvage(const char *in, const char *const *bases, size_t n_bases, const char *out, bool replace,
+            void (*fn)(void *user, const char *tensor, uint64_t have, uint64_t of), void *user, ckp_error *err)
+{
+    ckp_checkpoint *ck = NULL;
+    ckpi_fs *fs = NULL;
+    haves h = {0};
+
+    if (in == NULL || out == NULL || (n_bases != 0 && bases == NULL))
+        return ckpi_fail(err, CKP_EINVAL, "salvage: NULL argument");
+    ckp_status st = open_damaged(&ck, in, bases, n_bases, err);
+    if (st == CKP_OK)
+        st = prove(ck, &h, err);
+    if (st == CKP_OK)
+        st = ckpi_fs_posix(&fs, out, true, err);
+    if (st == CKP_OK)
+        st = write_file(ck, &h, true, out, "salvaged.safetensors", replace, err);
+    if (st == CKP_OK)
+        st = write_file(ck, &h, false, out, "salvaged-parts.safetensors", replace, err);
+    if (st == CKP_OK)
+        tell(ck, &h, fn, user);
+    else
+        ckpi_fail_file(err, in);
+    ckpi_fs_free(fs);
+    free(h.r);
+    ckp_checkpoint_close(ck);
+    return st;
+}
