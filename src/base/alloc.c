@@ -8,6 +8,25 @@
 
 enum { ALIGN = 64 };
 
+/* Under AddressSanitizer what is not handed out is poisoned, and each piece is followed by a red zone. */
+#if defined(__SANITIZE_ADDRESS__)
+#define CKPI_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define CKPI_ASAN 1
+#endif
+#endif
+#ifdef CKPI_ASAN
+#include <sanitizer/asan_interface.h>
+enum { RED_ZONE = 64 };
+#define POISON(p, n) ASAN_POISON_MEMORY_REGION(p, n)
+#define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+#else
+enum { RED_ZONE = 0 };
+#define POISON(p, n) ((void)(p), (void)(n))
+#define UNPOISON(p, n) ((void)(p), (void)(n))
+#endif
+
 /* malloc(0) may be NULL, which callers would take for lack of memory. */
 static bool
 total_bytes(size_t n, size_t size, size_t *total)
@@ -107,13 +126,20 @@ ckpi_scratch_new(void)
     return ckpi_calloc(1, sizeof(ckpi_scratch));
 }
 
+static void
+free_block(block *b)
+{
+    UNPOISON(b->data, b->size);
+    ckpi_aligned_free(b->data);
+}
+
 void
 ckpi_scratch_free(ckpi_scratch *s)
 {
     if (s == NULL)
         return;
     for (size_t i = 0; i < s->count; i++)
-        ckpi_aligned_free(s->blocks[i].data);
+        free_block(&s->blocks[i]);
     free(s->blocks);
     free(s);
 }
@@ -153,7 +179,8 @@ put_block(ckpi_scratch *s, size_t index, size_t need)
         return false;
     /* Blocks from index on are unused; their starts depend on this one's size. */
     for (size_t i = index; i < s->count; i++)
-        ckpi_aligned_free(s->blocks[i].data);
+        free_block(&s->blocks[i]);
+    POISON(data, size);
     s->blocks[index] = (block){data, size, start};
     s->count = index + 1;
     return true;
@@ -162,9 +189,9 @@ put_block(ckpi_scratch *s, size_t index, size_t need)
 void *
 ckpi_scratch_get(ckpi_scratch *s, size_t bytes)
 {
-    if (bytes > SIZE_MAX - ALIGN)
+    if (bytes > SIZE_MAX - ALIGN - RED_ZONE)
         return NULL;
-    const size_t need = CKPI_MAX((bytes + ALIGN - 1) / ALIGN * ALIGN, (size_t)ALIGN);
+    const size_t need = CKPI_MAX((bytes + ALIGN - 1) / ALIGN * ALIGN, (size_t)ALIGN) + RED_ZONE;
     if (s->count == 0 && !put_block(s, 0, need))
         return NULL;
     size_t cur = s->cur, used = s->used;
@@ -177,13 +204,25 @@ ckpi_scratch_get(ckpi_scratch *s, size_t bytes)
     }
     s->cur = cur;
     s->used = used + need;
-    return s->blocks[cur].data + used;
+    uint8_t *piece = s->blocks[cur].data + used;
+    UNPOISON(piece, bytes);
+    return piece;
 }
 
 size_t
 ckpi_scratch_mark(const ckpi_scratch *s)
 {
     return s->count != 0 ? s->blocks[s->cur].start + s->used : 0;
+}
+
+/* Everything behind the current place is nobody's. */
+static void
+poison_unused(ckpi_scratch *s)
+{
+    for (size_t i = s->cur; i < s->count; i++) {
+        const size_t used = i == s->cur ? s->used : 0;
+        POISON(s->blocks[i].data + used, s->blocks[i].size - used);
+    }
 }
 
 void
@@ -194,6 +233,7 @@ ckpi_scratch_release(ckpi_scratch *s, size_t mark)
     while (s->cur > 0 && s->blocks[s->cur].start >= mark)
         s->cur--;
     s->used = mark - s->blocks[s->cur].start;
+    poison_unused(s);
 }
 
 void
@@ -201,6 +241,7 @@ ckpi_scratch_reset(ckpi_scratch *s)
 {
     s->cur = 0;
     s->used = 0;
+    poison_unused(s);
 }
 
 size_t

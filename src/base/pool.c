@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "base/alloc.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/pool.h"
 #include <pthread.h>
@@ -16,8 +17,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -75,14 +74,6 @@ work(ckpi_pool *p, unsigned id)
     }
 }
 
-static void
-lower_priority(void)
-{
-    const struct sched_param param = {0};
-    if (sched_setscheduler(0, SCHED_IDLE, &param) != 0)
-        (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 19);
-}
-
 static void *
 worker_main(void *arg)
 {
@@ -91,7 +82,7 @@ worker_main(void *arg)
     uint64_t seen = 0;
 
     if (p->low_priority)
-        lower_priority();
+        ckpi_thread_low_priority();
     pthread_mutex_lock(&p->lock);
     while (!p->quit) {
         if (!p->open || p->generation == seen) {
