@@ -1,18 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "runs.h"
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include "base/buf.h"
 #include "base/limits.h"
 #include "format/runfile.h"
+
+void
+run_tmp(char dir[RUN_TMP_MAX])
+{
+    snprintf(dir, RUN_TMP_MAX, "%s/ckp-run-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : ".");
+    assert_non_null(mkdtemp(dir));
+}
+
+static int
+remove_one(const char *path, const struct stat *sb, int type, struct FTW *ftw)
+{
+    (void)sb, (void)type, (void)ftw;
+    return remove(path);
+}
+
+void
+run_rm(const char *dir)
+{
+    assert_int_equal(nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
 
 uint8_t *
 run_bytes(uint64_t step, uint32_t shard, size_t *n)
 {
     *n = 700 + (size_t)(step % 97) * 13 + shard;
     uint8_t *p = malloc(*n);
-    assert_non_null(p);
-    for (size_t i = 0; i < *n; i++)
+    for (size_t i = 0; p != NULL && i < *n; i++)
         p[i] = (uint8_t)(i * 31 + step * 7 + shard * 3 + (i >> 8));
     return p;
 }
@@ -37,7 +59,7 @@ save_shard(ckpi_store *s, ckpi_attempt *a, ckpi_manifest *m, uint64_t step, uint
     ckpi_id hash = {0, 0};
     size_t len;
     uint8_t *p = run_bytes(step, i, &len);
-    ckp_status st = ckpi_store_shard(s, a, i, n, &w, err);
+    ckp_status st = p == NULL ? CKP_ENOMEM : ckpi_store_shard(s, a, i, n, &w, err);
     if (st == CKP_OK)
         st = ckpi_writer_put(w, p, len, err);
     if (st == CKP_OK)

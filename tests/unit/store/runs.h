@@ -19,7 +19,12 @@ typedef struct trace {
     size_t n_gone;
 } trace;
 
-/* Content that tells steps and shards apart. Freed by free(). */
+/* A fresh directory, in memory where there is such a place; and away with it. */
+#define RUN_TMP_MAX 64
+void run_tmp(char dir[RUN_TMP_MAX]);
+void run_rm(const char *dir);
+
+/* Content that tells steps and shards apart. Freed by free(); NULL on lack of memory. */
 uint8_t *run_bytes(uint64_t step, uint32_t shard, size_t *n);
 
 ckp_status run_open(ckpi_store **s, ckpi_fs *fs, ckpi_store_mode mode, ckp_error *err);
