@@ -21,8 +21,15 @@ ckpi_pack2(uint8_t *dst, const int8_t *code, size_t n)
 void
 ckpi_unpack2(int8_t *code, const uint8_t *src, size_t n)
 {
-    static const int8_t value[4] = {0, 1, 0, -1};
+    const size_t whole = n / 4;
 
-    for (size_t i = 0; i < n; i++)
-        code[i] = value[src[i / 4] >> (2 * (i % 4)) & 3];
+    for (size_t i = 0; i < whole; i++) {
+        const uint32_t b = src[i];
+        const uint32_t c = (b | b << 6 | b << 12 | b << 18) & 0x03030303U;
+        ckpi_st32(code + 4 * i, c | ((c >> 1) & 0x01010101U) * 0xfcU);      /* 3 becomes -1 */
+    }
+    for (size_t k = 4 * whole; k < n; k++) {
+        const int c = src[whole] >> (2 * (k % 4)) & 3;
+        code[k] = (int8_t)(c == 3 ? -1 : c);
+    }
 }
