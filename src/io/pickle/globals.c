@@ -85,7 +85,7 @@ ckpi_global_find(ckpi_pv *v, const uint8_t *module, size_t module_len, const uin
 {
     v->kind = PV_GLOBAL;
     v->u.g.row = NULL;
-    v->u.g.module = v->u.g.name = NULL;
+    v->u.g.name = NULL;
     /* Python 2's name, which protocol 2 still writes. */
     if (is("__builtin__", module, module_len)) {
         module = (const uint8_t *)"builtins";
@@ -94,7 +94,6 @@ ckpi_global_find(ckpi_pv *v, const uint8_t *module, size_t module_len, const uin
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (is(rows[i].name, name, name_len) && is(rows[i].module, module, module_len)) {
             v->u.g.id = rows[i].id;
-            v->u.g.module = rows[i].module;
             v->u.g.name = rows[i].name;
             return true;
         }

@@ -71,7 +71,7 @@ struct ckpi_pv {
         struct { double re, im; } z;
         struct { const uint8_t *p; size_t n; } s;
         struct { ckpi_pv **v; uint32_t n, cap; ckpi_pv *extra; } c;    /* dicts: key, value, key, ...; extra: attributes, factory or maxlen */
-        struct { int id; const void *row; const char *module, *name; } g;
+        struct { unsigned id; const void *row; const char *name; } g;
         const ckpi_pstorage *storage;
         const ckpi_ptensor *t;
         ckpi_pnpdtype *nd;
