@@ -19,7 +19,7 @@ help:
 
 build:
 	@scripts/bootstrap.sh build
-	@$(MAKE) --no-print-directory release CKP_PY=$$(python3 -c 'import sysconfig, os; print("ON" if os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")) else "OFF")')
+	@$(MAKE) --no-print-directory release CKP_PY=$$(python3 -c 'import sysconfig, os; print("ON" if os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")) else "OFF")' 2>/dev/null || echo OFF)
 
 release:
 	@cmake --preset release -DCKP_PYTHON=$(or $(CKP_PY),ON) >build/.configure.log 2>&1 || { cat build/.configure.log; exit 1; }
