@@ -52,6 +52,9 @@ ckpi_proc_self(ckpi_proc *out)
     memset(out, 0, sizeof *out);
     if (gethostname(out->host, sizeof out->host - 1) != 0)
         out->host[0] = '\0';
+    /* It goes into JSON: what is not ASCII need not be UTF-8. */
+    for (char *p = out->host; *p != '\0'; p++)
+        *p = *p < ' ' || *p > '~' ? '?' : *p;
     slurp("/proc/sys/kernel/random/boot_id", out->boot, sizeof out->boot);
     out->boot[strcspn(out->boot, "\n")] = '\0';
     if (stat("/proc/self/ns/pid", &sb) == 0)

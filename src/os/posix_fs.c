@@ -99,11 +99,15 @@ fs_open(ckpi_fs *base, const char *name, ckpi_open_how how, ckpi_file **out, ckp
     /* O_NONBLOCK: opening a FIFO that someone put there must not wait for its other end. */
     const int flags = O_CLOEXEC | O_NOFOLLOW | (create ? O_WRONLY | O_CREAT | O_EXCL : O_RDONLY | O_NONBLOCK);
     const int fd = openat(p.dir, p.leaf, flags, 0666);
-    const int e = errno;
-    leave(fs, p);
     if (fd < 0)
-        return ckpi_posix_error(fs, name, e, create ? "cannot create" : "cannot open", err);
-    return ckpi_posix_file(out, fs, fd, name, err);
+        st = ckpi_posix_error(fs, name, errno, create ? "cannot create" : "cannot open", err);
+    else
+        st = ckpi_posix_file(out, fs, fd, name, err);
+    /* A file that its caller never gets to see must not stay. */
+    if (fd >= 0 && st != CKP_OK && create)
+        (void)unlinkat(p.dir, p.leaf, 0);
+    leave(fs, p);
+    return st;
 }
 
 static ckp_status
