@@ -26,13 +26,9 @@ typedef __m256i vec;
 #define LOAD(p) _mm256_loadu_si256((const __m256i *)(p))
 #define STORE(p, v) _mm256_storeu_si256((__m256i *)(p), v)
 
-INLINE vec
-above(vec a, vec b)
-{
-    const vec flip = _mm256_set1_epi16(-32768);
-    return _mm256_cmpgt_epi16(_mm256_xor_si256(a, flip), _mm256_xor_si256(b, flip));
-}
-#define ABOVE above
+#define FLIP(v) _mm256_xor_si256(v, _mm256_set1_epi16(-32768))
+#define ABOVE_FLIPPED _mm256_cmpgt_epi16
+#define ABOVE(a, b) _mm256_cmpgt_epi16(FLIP(a), FLIP(b))
 
 INLINE void
 put8(uint8_t *dst, vec v)
@@ -152,12 +148,12 @@ ckpi_rans_dec_wide_avx2(const ckpi_rans_dec *d, uint8_t *dst, size_t groups, uin
     return g;
 }
 
-/* ---- encoder: eight whole states a vector, share, start and reciprocal gathered by symbol ----------------------------- */
+/* ---- encoder: eight whole states a vector ---------------------------------------------------------------------------- */
 
-typedef struct enc_tab {
-    uint32_t fc[256];  /* f << 16 | c */
-    uint32_t inv[256]; /* floor(2^32 / f), 2^32 - 1 for f = 1: x * inv >> 32 is the quotient or one less */
-} enc_tab;
+typedef struct enc_entry {
+    uint32_t fc;  /* f << 16 | c */
+    uint32_t inv; /* floor(2^32 / f), 2^32 - 1 for f = 1: x * inv >> 32 is the quotient or one less */
+} enc_entry;
 
 /* The high halves of eight 32 x 32 bit products. */
 INLINE __m256i
@@ -167,11 +163,19 @@ mulhi32(__m256i a, __m256i b)
     return _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
 }
 
-INLINE uint8_t *
-encode8(const enc_tab *t, const uint8_t *src, uint32_t *x, uint8_t *p)
+INLINE __m128
+entry_pair(const enc_entry *t, unsigned a, unsigned b)
 {
-    const __m256i sym = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)src));
-    const __m256i fc = _mm256_i32gather_epi32((const int *)t->fc, sym, 4), inv = _mm256_i32gather_epi32((const int *)t->inv, sym, 4);
+    return _mm_castpd_ps(_mm_loadh_pd(_mm_load_sd((const double *)(const void *)&t[a]), (const double *)(const void *)&t[b]));
+}
+
+INLINE uint8_t *
+encode8(const enc_entry *t, const uint8_t *src, uint32_t *x, uint8_t *p)
+{
+    /* Eight loads and four shuffles are faster than two gathers. */
+    const __m256 a = _mm256_insertf128_ps(_mm256_castps128_ps256(entry_pair(t, src[0], src[1])), entry_pair(t, src[4], src[5]), 1);
+    const __m256 b = _mm256_insertf128_ps(_mm256_castps128_ps256(entry_pair(t, src[2], src[3])), entry_pair(t, src[6], src[7]), 1);
+    const __m256i fc = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), inv = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD));
     const __m256i f = _mm256_srli_epi32(fc, 16), c = _mm256_and_si256(fc, _mm256_set1_epi32(0xffff));
     __m256i v = _mm256_loadu_si256((const __m256i *)x);
 
@@ -194,16 +198,16 @@ encode8(const enc_tab *t, const uint8_t *src, uint32_t *x, uint8_t *p)
 TARGET uint8_t *
 ckpi_rans_enc_avx2(const ckpi_rans_model *m, const uint8_t *src, size_t groups, uint32_t *x, unsigned lanes, uint8_t *p)
 {
-    enc_tab t;
+    enc_entry t[256];
     for (unsigned s = 0; s < 256; s++) {
         const uint32_t f = m->freq[s];
-        t.fc[s] = f << 16 | m->start[s];
-        t.inv[s] = f <= 1 ? UINT32_MAX : (uint32_t)(((uint64_t)1 << 32) / f);
+        t[s].fc = f << 16 | m->start[s];
+        t[s].inv = f <= 1 ? UINT32_MAX : (uint32_t)(((uint64_t)1 << 32) / f);
     }
     for (size_t g = groups; g-- > 0;)
         for (unsigned at = lanes; at > 0;) {
             at -= 8;
-            p = encode8(&t, src + g * lanes + at, x + at, p);
+            p = encode8(t, src + g * lanes + at, x + at, p);
         }
     return p;
 }

@@ -20,6 +20,8 @@ typedef uint16x8_t vec;
 #define SUB vsubq_u16
 #define MULLO vmulq_u16
 #define ABOVE vcgtq_u16
+#define FLIP(v) (v)
+#define ABOVE_FLIPPED vcgtq_u16
 #define IS_ZERO(v) vceqq_u16(v, vdupq_n_u16(0))
 #define SELECT vbslq_u16
 #define LOAD vld1q_u16
