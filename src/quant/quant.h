@@ -16,6 +16,8 @@
  *     w^    = the base's bits where the code is 0, else round_to_dtype(base + (float)code * q): three roundings
  *     m^    = +0 where the code is 0, else ((float)code * mg) * s
  * Escapes replace the result at their index by exact bits; the scale field of that element still comes from its code.
+ * A NaN before escapes are applied (a NaN in the base, or hostile codes and factors) is a NaN everywhere, but its bits are not promised:
+ * compilers and machines differ there. In a valid file each of them is replaced by an escape.
  */
 #ifndef CKPI_QUANT_H
 #define CKPI_QUANT_H

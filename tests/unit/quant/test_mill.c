@@ -105,6 +105,15 @@ round_trip(test_rng *r, const mill_piece *p, const mill_setting *s, ckpi_scratch
     mill_coded_free(&c);
 }
 
+/* Bit for bit, but for what a NaN is made of. */
+static void
+assert_same_floats(const float *a, const float *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isnan(a[i]) || !isnan(b[i]))
+            assert_memory_equal(&a[i], &b[i], sizeof a[i]);
+}
+
 /* Codes, factors and base of a hostile file: no ISA differs, nothing is read beyond its end. */
 static void
 hostile_codes(test_rng *r, const mill_piece *p, const mill_setting *s, ckpi_scratch *ws)
@@ -129,7 +138,7 @@ hostile_codes(test_rng *r, const mill_piece *p, const mill_setting *s, ckpi_scra
         assert_ok(ckpi_quant_decode_m(&p->in.grid, c.out.vcode, c.out.mcode, c.mg, y[1], ws, cpus[i], NULL));
         assert_ok(ckpi_quant_decode_w(&p->in.grid, c.out.vcode, c.out.wcode, &p->in.wstep, p->in.w_dtype, p->in.key, y[2], ws, cpus[i], NULL));
         for (size_t k = 0; k < 3 && i != 0; k++) {
-            assert_memory_equal(x[0][k], y[k], p->n * sizeof(float));
+            assert_same_floats(x[0][k], y[k], p->n);
             guard_free(y[k]);
         }
     }
