@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include "harness/failalloc.h"
@@ -158,7 +159,7 @@ test_no_memory(void **state)
 {
     char path[256];
     tmpdir_write(state, "f", "12345", 5);
-    strcpy(path, tmpdir_path(state, "f"));
+    snprintf(path, sizeof path, "%s", tmpdir_path(state, "f"));
     failalloc_run(use, path, 2, 1);
 }
 

@@ -121,6 +121,38 @@ test_foreign_names(void **state)
     drop(&f);
 }
 
+/* Invariant 8: an attempt that no claim of the run proves to be its own stays; an empty one holds nothing and goes. */
+static void
+test_unproved_attempts(void **state)
+{
+    (void)state;
+    fixture f = make();
+    const char *const full = "step-00000400-00000001", *const empty = "step-00000400-00000002";
+    ckpi_fs *fs = ckpi_store_fs(f.s);
+    assert_ok(fs->ops->mkdir(fs, full, NULL));
+    assert_ok(fs->ops->mkdir(fs, empty, NULL));
+    fault_write(f.d, in(full, "shard-00000-of-00001.ckp"), "data", 4);
+    fault_write(f.d, ".tmp-1-0123456789abcdef-run.json", "of another place", 16);
+    ckpi_store_free(f.s);
+    assert_ok(run_open(&f.s, fault_mount(f.d), CKPI_STORE_WRITE, NULL));
+    assert_true(fault_exists(f.d, in(full, "shard-00000-of-00001.ckp")));
+    assert_true(fault_exists(f.d, ".tmp-1-0123456789abcdef-run.json"));
+    assert_false(fault_exists(f.d, empty));
+    expect(&f, full, CKPI_HEALTH_INCOMPLETE, NULL);
+    expect_latest(&f, f.last);
+
+    /* deleted.json that is not this directory's own manifest gives no right to delete. */
+    ckpi_buf raw = CKPI_BUF_INIT;
+    assert_ok(ckpi_fs_read(ckpi_store_fs(f.s), in(f.last, "manifest.json"), CKPI_MAX_MANIFEST, &raw, NULL));
+    fault_write(f.d, in(full, "deleted.json"), raw.data, raw.len);
+    ckpi_buf_free(&raw);
+    ckpi_store_free(f.s);
+    assert_ok(run_open(&f.s, fault_mount(f.d), CKPI_STORE_WRITE, NULL));
+    assert_true(fault_exists(f.d, in(full, "shard-00000-of-00001.ckp")));
+    expect(&f, full, CKPI_HEALTH_DELETING, NULL);
+    drop(&f);
+}
+
 static void
 test_damage_is_named(void **state)
 {
@@ -410,6 +442,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_list),
         cmocka_unit_test(test_foreign_names),
+        cmocka_unit_test(test_unproved_attempts),
         cmocka_unit_test(test_damage_is_named),
         cmocka_unit_test(test_base_damage),
         cmocka_unit_test(test_check_levels),
