@@ -79,7 +79,7 @@ test_lengths(void **state)
 {
     (void)state;
     test_rng r = test_rng_new("codes_lengths");
-    uint8_t data[20000], id;
+    uint8_t data[20000], id = 0;
     static const double p0[] = {0, 0.3, 0.7, 0.95, 1};
     for (size_t n = 0; n <= 20000; n += n < 200 ? 1 : 3911)
         for (unsigned p = 0; p < 5; p++) {
@@ -94,7 +94,7 @@ test_size(void **state)
 {
     (void)state;
     test_rng r = test_rng_new("codes_size");
-    uint8_t *data = malloc(BIG), id;
+    uint8_t *data = malloc(BIG), id = 0;
     static const double p0[] = {0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.99999};
     for (unsigned p = 0; p < 10; p++) {
         test_skewed(&r, data, BIG, p0[p]);
@@ -113,7 +113,7 @@ static void
 test_zeros(void **state)
 {
     (void)state;
-    uint8_t data[1000] = {0}, id;
+    uint8_t data[1000] = {0}, id = 0;
     assert_int_equal(round_trip(data, sizeof data, &id), 0);
     assert_int_equal(id, CKPI_CODEC_ZERO);
 }
