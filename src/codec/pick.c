@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Choosing a codec for a chunk. Small chunks are coded with every codec that fits and the smallest stays. Of a large one a
- * sample of slices is coded so; those within a margin of the best are then tried on the whole chunk.
+ * Choosing a codec for a chunk, in three steps: a look at a few hundred elements says which codecs could win at all; where
+ * several remain and the chunk is large, a sample of slices is coded with each; those near the best are tried on the whole
+ * chunk. Most chunks of floats leave the first step with one codec. More effort skips steps, until SMALL tries everything.
  */
 #include <string.h>
 #include "base/bytes.h"
 #include "base/checked.h"
 #include "base/fail.h"
+#include "codec/lz/lz.h"
 #include "codec/rows.h"
 
 enum {
-    WHOLE = 16384,        /* elements up to which a sample would not be smaller than the block */
+    LOOKS = 512,          /* elements of the first look */
     SLICES = 8,
-    SLICE = 1024,         /* elements: whole runs, so that repeats and rows are seen */
+    SLICE = 1024,         /* elements: whole runs, so that repeats are seen */
+    WHOLE = 2 * SLICES * SLICE, /* elements up to which a sample would not be much smaller than the block */
     MAX_CANDIDATES = 16
 };
 
@@ -21,6 +24,14 @@ typedef struct candidate {
     bool with_base;
     size_t sample_len;
 } candidate;
+
+/* What the first look counts, of LOOKS elements at most. */
+typedef struct looks {
+    size_t n;
+    size_t zero;          /* all bits zero */
+    size_t kept;          /* equal to the base */
+    size_t seen;          /* same bits as an element met before */
+} looks;
 
 size_t
 ckpi_codec_pick_bound(const ckpi_block *b)
@@ -31,22 +42,73 @@ ckpi_codec_pick_bound(const ckpi_block *b)
     return most;
 }
 
-/* Every way to code the block, the cheapest to decode first: a tie goes to the first. */
+static uint64_t
+bits_at(const void *words, size_t i, unsigned width)
+{
+    uint8_t bytes[8] = {0};
+    uint64_t v = 0;
+    memcpy(bytes, (const uint8_t *)words + i * width, CKPI_MIN(width, 8u));
+    for (unsigned k = width < 8 ? width : 8; k-- > 0;)
+        v = v << 8 | bytes[k];
+    return v;
+}
+
+static looks
+look(const ckpi_block *b)
+{
+    enum { SLOTS = 2048 };
+    uint64_t met[SLOTS] = {0};
+    looks l = {.n = CKPI_MIN(b->n, (size_t)LOOKS)};
+    for (size_t k = 0; k < l.n; k++) {
+        const size_t i = b->n / l.n * k;
+        const uint64_t v = bits_at(b->data, i, b->width);
+        uint64_t *slot = &met[(v * UINT64_C(0x9E3779B97F4A7C15)) >> 53];
+        l.zero += v == 0;
+        l.kept += b->base != NULL && v == bits_at(b->base, i, b->width);
+        /* 2-byte elements repeat by chance: a thousand values are common ones. Four in a row do not. */
+        l.seen += v != 0 && *slot == v;
+        *slot = v;
+    }
+    return l;
+}
+
+static bool
+is_float(const ckpi_block *b)
+{
+    return b->width >= 2 && (b->dtype == CKP_F32 || b->dtype == CKP_BF16 || b->dtype == CKP_F16 || b->dtype == CKP_F64);
+}
+
+/* Whether a codec could be the smallest for what the look has seen. */
+static bool
+could_win(uint8_t id, bool with_base, const ckpi_block *b, const looks *l)
+{
+    switch (id) {
+    case CKPI_CODEC_RANS: return b->width == 1; /* wider elements: their planes are better */
+    case CKPI_CODEC_MASK: return (with_base ? l->kept : l->zero) * 16 >= l->n;
+    case CKPI_CODEC_LZ: return !is_float(b) || l->seen * (b->width == 2 ? 1 : 16) >= l->n;
+    case CKPI_CODEC_RAW: return false;          /* the fall-back */
+    default: return true;
+    }
+}
+
+/* The ways to code the block that are worth a try, the cheapest to decode first: a tie goes to the first. */
 static size_t
 list(candidate *out, const ckpi_block *b, ckpi_effort effort)
 {
-    static const uint8_t order[] = {CKPI_CODEC_ZERO, CKPI_CODEC_RAW, CKPI_CODEC_MASK, CKPI_CODEC_PLANES,
-                                    CKPI_CODEC_RANS, CKPI_CODEC_DIFF, CKPI_CODEC_LZ};
+    static const uint8_t order[] = {CKPI_CODEC_ZERO, CKPI_CODEC_RAW, CKPI_CODEC_MASK, CKPI_CODEC_RANS,
+                                    CKPI_CODEC_PLANES, CKPI_CODEC_DIFF, CKPI_CODEC_LZ};
+    const looks l = look(b);
     size_t n = 0;
-    (void)effort;
     for (size_t i = 0; i < sizeof order; i++) {
         const ckpi_codec *c = ckpi_codec_find(order[i]);
-        ckpi_block plain = *b;
-        plain.base = NULL;
-        if (!c->needs_base && c->fits(&plain))
-            out[n++] = (candidate){.codec = c};
-        if (c->takes_base && b->base != NULL && c->fits(b))
-            out[n++] = (candidate){.codec = c, .with_base = true};
+        for (int with_base = 0; with_base <= (b->base != NULL && c->takes_base); with_base++) {
+            ckpi_block view = *b;
+            view.base = with_base ? b->base : NULL;
+            if ((c->needs_base && !with_base) || !c->fits(&view))
+                continue;
+            if (effort == CKPI_EFFORT_SMALL || could_win(c->id, with_base != 0, b, &l))
+                out[n++] = (candidate){.codec = c, .with_base = with_base != 0};
+        }
     }
     return n;
 }
@@ -82,8 +144,8 @@ try_all(const candidate *c, size_t count, const ckpi_block *b, uint8_t *dst, uin
         kept = at;
         at = at == dst ? spare : dst;
     }
-    if (kept != dst)
-        memcpy(dst, spare, *len);
+    if (kept != NULL && kept != dst)
+        memcpy(dst, kept, *len);
     return CKP_OK;
 }
 
@@ -95,37 +157,69 @@ copy_slices(uint8_t *dst, const void *src, const ckpi_block *b)
         memcpy(dst + i * bytes, (const uint8_t *)src + i * step * b->width, bytes);
 }
 
-/* Drops candidates that a sample shows to be no use. */
+static ckp_status
+sample_of(ckpi_block *s, const ckpi_block *b, ckpi_scratch *ws, ckp_error *err)
+{
+    *s = *b;
+    s->n = (size_t)SLICES * SLICE;
+    s->cols = 0;
+    const size_t bytes = s->n * s->width;
+    uint8_t *data = ckpi_scratch_get(ws, bytes), *base = ckpi_scratch_get(ws, bytes);
+    if (data == NULL || base == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "pick: no memory for a sample of %zu bytes", bytes);
+    copy_slices(data, b->data, b);
+    s->data = data;
+    if (b->base != NULL) {
+        copy_slices(base, b->base, b);
+        s->base = base;
+    }
+    return CKP_OK;
+}
+
+/* Drops candidates that a sample shows to be no use: more than 1/32 above the smallest. Tables weigh more there than on the whole. */
 static ckp_status
 shorten(candidate *c, size_t *count, const ckpi_block *b, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
 {
-    ckpi_block s = *b;
-    s.n = SLICES * SLICE;
-    s.cols = 0;
-    const size_t bytes = s.n * s.width, cap = ckpi_codec_pick_bound(&s);
-    uint8_t *data = ckpi_scratch_get(ws, bytes), *base = ckpi_scratch_get(ws, bytes), *out = ckpi_scratch_get(ws, cap);
-    if (data == NULL || base == NULL || out == NULL)
-        return ckpi_fail(err, CKP_ENOMEM, "pick: no memory for a sample of %zu bytes", bytes);
-    copy_slices(data, b->data, b);
-    s.data = data;
-    if (b->base != NULL) {
-        copy_slices(base, b->base, b);
-        s.base = base;
-    }
-    size_t least = SIZE_MAX;
+    ckpi_block s;
+    ckp_status st = sample_of(&s, b, ws, err);
+    if (st != CKP_OK)
+        return st;
+    const size_t cap = ckpi_codec_pick_bound(&s);
+    uint8_t *out = ckpi_scratch_get(ws, cap);
+    if (out == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "pick: no memory for %zu bytes", cap);
+    size_t least = SIZE_MAX, kept = 0;
     for (size_t i = 0; i < *count; i++) {
-        const ckp_status st = encode(&c[i], &s, out, cap, &c[i].sample_len, ws, cpu, err);
+        st = encode(&c[i], &s, out, cap, &c[i].sample_len, ws, cpu, err);
         if (st != CKP_OK)
             return st;
         least = CKPI_MIN(least, c[i].sample_len);
     }
-    size_t kept = 0;
     for (size_t i = 0; i < *count; i++) {
-        if (c[i].sample_len <= least + least / 64)
+        if (c[i].sample_len <= least + least / 32)
             c[kept++] = c[i];
     }
     *count = kept;
     return CKP_OK;
+}
+
+/* SMALL: what zstd's slow levels make of a chunk that they won at the fast one. */
+static ckp_status
+squeeze(const candidate *best, const ckpi_block *b, uint8_t *dst, size_t cap, size_t *len, ckp_error *err)
+{
+    if (best->codec->id != CKPI_CODEC_LZ)
+        return CKP_OK;
+    return ckpi_lz_encode(b, CKPI_LZ_SMALL, dst, cap, len, err);
+}
+
+static void
+fall_back(const ckpi_block *b, uint8_t *dst, size_t *len, uint8_t *id, bool *used_base)
+{
+    *len = b->n * b->width;
+    if (*len != 0)
+        memcpy(dst, b->data, *len);
+    *id = CKPI_CODEC_RAW;
+    *used_base = false;
 }
 
 ckp_status
@@ -136,25 +230,28 @@ ckpi_codec_pick(const ckpi_block *b, ckpi_effort effort, uint8_t *dst, size_t ca
     if (cap < need)
         return ckpi_fail(err, CKP_EINVAL, "pick: room for %zu of %zu bytes", cap, need);
     candidate c[MAX_CANDIDATES];
-    const candidate *best = c;
+    const candidate *best = NULL;
     size_t count = list(c, b, effort);
     ckp_status st = CKP_OK;
     uint8_t *spare = NULL;
 
-    if (c[0].codec->id == CKPI_CODEC_ZERO)
+    if (count != 0 && c[0].codec->id == CKPI_CODEC_ZERO)
         count = 1; /* nothing is smaller than nothing */
-    if (count > 1 && b->n > WHOLE)
+    if (count > 1 && b->n > WHOLE && effort != CKPI_EFFORT_SMALL)
         st = shorten(c, &count, b, ws, cpu, err);
     if (st == CKP_OK && count > 1 && (spare = ckpi_scratch_get(ws, need)) == NULL)
         st = ckpi_fail(err, CKP_ENOMEM, "pick: no memory for %zu bytes", need);
     if (st == CKP_OK)
         st = try_all(c, count, b, dst, spare, need, len, &best, ws, cpu, err);
-    if (st == CKP_OK && *len > b->n * b->width) { /* a sample may mislead */
-        *len = b->n * b->width;
-        memcpy(dst, b->data, *len);
-        *id = CKPI_CODEC_RAW;
-        *used_base = false;
-    } else if (st == CKP_OK) {
+    if (st == CKP_OK && best != NULL && effort == CKPI_EFFORT_SMALL)
+        st = squeeze(best, b, dst, need, len, err);
+    if (st == CKP_OK && (best == NULL || *len >= b->n * b->width)) {
+        if (best == NULL || best->codec->id != CKPI_CODEC_ZERO) {
+            fall_back(b, dst, len, id, used_base);
+            best = NULL;
+        }
+    }
+    if (st == CKP_OK && best != NULL) {
         *id = best->codec->id;
         *used_base = best->with_base;
     }

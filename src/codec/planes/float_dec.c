@@ -189,7 +189,7 @@ mend(const parts *t, const ckpi_float_row *r, const ckpi_float_plan *p, uint8_t 
 }
 
 static void
-merge_rows(const parts *t, const ckpi_float_plan *p, uint8_t *dst, const ckpi_float_kern *kern)
+merge_rows(const parts *t, const ckpi_float_plan *p, uint8_t *dst, uint32_t cpu)
 {
     size_t done[CKPI_ROW_ZERO] = {0}, at = 0, mended = 0;
     for (size_t i = 0; i < p->rows; i++) {
@@ -201,8 +201,8 @@ merge_rows(const parts *t, const ckpi_float_plan *p, uint8_t *dst, const ckpi_fl
             continue;
         }
         const ckpi_float_row r = ckpi_float_row_of(p, i);
-        kern->merge(&r, words, n, t->sym + at, t->low[c] != NULL ? t->low[c] + done[c] * r.low_bytes : NULL,
-                    t->top[c] != NULL ? t->top[c] + done[c] : NULL);
+        ckpi_float_merge(p->type.width, cpu, &r, words, n, t->sym + at, t->low[c] != NULL ? t->low[c] + done[c] * r.low_bytes : NULL,
+                         t->top[c] != NULL ? t->top[c] + done[c] : NULL);
         if (mended < t->escapes)
             mended += mend(t, &r, p, words, n, t->sym + at, mended);
         at += n;
@@ -223,6 +223,6 @@ ckpi_float_decode(ckpi_rd *in, const ckpi_block *b, void *dst, ckpi_scratch *ws,
     if (st == CKP_OK)
         st = get_parts(in, &t, &p, ws, cpu, err);
     if (st == CKP_OK)
-        merge_rows(&t, &p, dst, ckpi_float_kern_pick(p.type.width, cpu));
+        merge_rows(&t, &p, dst, cpu);
     return st;
 }

@@ -66,7 +66,7 @@ get_memory(parts *t, const ckpi_float_plan *p, ckpi_scratch *ws)
 }
 
 static void
-split_rows(parts *t, const ckpi_float_plan *p, const void *data, const ckpi_float_kern *kern)
+split_rows(parts *t, const ckpi_float_plan *p, const void *data, uint32_t cpu)
 {
     size_t done[CKPI_ROW_ZERO] = {0};
     for (size_t i = 0; i < p->rows; i++) {
@@ -76,8 +76,8 @@ split_rows(parts *t, const ckpi_float_plan *p, const void *data, const ckpi_floa
         const ckpi_float_row r = ckpi_float_row_of(p, i);
         const size_t n = ckpi_float_row_size(p, i);
         const uint8_t *words = (const uint8_t *)data + i * p->row_len * p->type.width;
-        t->escapes += kern->split(&r, words, n, t->sym + t->symbols, t->low[c] + done[c] * r.low_bytes,
-                                  t->top[c] != NULL ? t->top[c] + done[c] : NULL);
+        t->escapes += ckpi_float_split(p->type.width, cpu, &r, words, n, t->sym + t->symbols, t->low[c] + done[c] * r.low_bytes,
+                                       t->top[c] != NULL ? t->top[c] + done[c] : NULL);
         t->symbols += n;
         done[c] += n;
     }
@@ -223,6 +223,6 @@ ckpi_float_encode(ckpi_buf *out, const ckpi_block *b, ckpi_scratch *ws, uint32_t
     parts t;
     if (!get_memory(&t, &p, ws))
         return ckpi_fail(err, CKP_ENOMEM, "planes: no memory for %zu elements", b->n);
-    split_rows(&t, &p, b->data, ckpi_float_kern_pick(p.type.width, cpu));
+    split_rows(&t, &p, b->data, cpu);
     return put_parts(out, &t, &p, b->data, ws, cpu, err);
 }

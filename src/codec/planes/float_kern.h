@@ -36,14 +36,20 @@ typedef struct ckpi_float_scan {
 
 typedef struct ckpi_float_kern {
     uint32_t needs;
-    /* Returns how many symbols are esc. */
-    size_t (*split)(const ckpi_float_row *r, const void *words, size_t n, uint8_t *sym, uint8_t *low, uint8_t *top);
-    void (*merge)(const ckpi_float_row *r, void *words, size_t n, const uint8_t *sym, const uint8_t *low, const uint8_t *top);
+    /* Both do a leading part of n (whole vectors; the reference does all) and return its length. *escapes += symbols that are esc. */
+    size_t (*split)(const ckpi_float_row *r, const void *words, size_t n, uint8_t *sym, uint8_t *low, uint8_t *top, size_t *escapes);
+    size_t (*merge)(const ckpi_float_row *r, void *words, size_t n, const uint8_t *sym, const uint8_t *low, const uint8_t *top);
     void (*scan)(ckpi_float_scan *s, const void *words, size_t n);
-    /* mean[j] += magnitude >> shift, and returns the row's sum of the same; values below `floor` count as it */
+    /* col[j] += magnitude >> shift, and returns the row's sum of the same; values below `floor` count as it */
     uint64_t (*sum)(uint32_t *col, const void *words, size_t n, unsigned shift, uint32_t floor);
 } ckpi_float_kern;
 
 /* The best kernels for words of `width` bytes (2, 4 or 8) that the feature word allows. */
 const ckpi_float_kern *ckpi_float_kern_pick(unsigned width, uint32_t cpu);
+
+/* A whole row. Split returns how many symbols are esc. low and top may be NULL where the row has none. */
+size_t ckpi_float_split(unsigned width, uint32_t cpu, const ckpi_float_row *r, const void *words, size_t n, uint8_t *sym, uint8_t *low,
+                        uint8_t *top);
+void ckpi_float_merge(unsigned width, uint32_t cpu, const ckpi_float_row *r, void *words, size_t n, const uint8_t *sym, const uint8_t *low,
+                      const uint8_t *top);
 #endif

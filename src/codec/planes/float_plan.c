@@ -12,8 +12,10 @@
 #include "codec/stream/stream.h"
 
 enum {
-    SAMPLE = 4096,        /* elements that choices are priced on */
-    SAMPLE_RUN = 32,      /* taken in runs of neighbours */
+    SAMPLE = 4096,        /* elements that choices are priced on, at most */
+    SAMPLE_LEAST = 1024,
+    SAMPLE_SHARE = 64,    /* one element in so many, so that small chunks do not pay for large samples */
+    SAMPLE_RUN = 16,      /* taken in runs of neighbours */
     SEGMENT = 256,        /* a row's length where the data has none */
     SHORT_ROW = 64,       /* rows shorter than this are joined: a factor must be worth its byte */
     NARROW = 63,          /* esc of a small alphabet */
@@ -27,8 +29,7 @@ typedef struct sample {
     int32_t x[SAMPLE];    /* magnitude in quarters of an octave */
     uint8_t row[SAMPLE];  /* factors of its row and column */
     uint8_t col[SAMPLE];
-    size_t at[SAMPLE];    /* place in the block */
-    int32_t max;
+    uint32_t row_at[SAMPLE], col_at[SAMPLE];
 } sample;
 
 /* One way to split, and what it would cost. */
@@ -162,24 +163,36 @@ scan_rows(ckpi_float_plan *p, const void *data, uint8_t *classes, const ckpi_flo
 }
 
 static void
-take_sample(sample *s, const ckpi_float_plan *p, const void *data)
+take_run(sample *s, const ckpi_float_plan *p, const uint8_t *data, size_t first, size_t n)
 {
     const unsigned fine = p->type.mant - CKPI_FLOAT_FINE;
     const uint64_t magnitude = (UINT64_C(1) << (8 * p->type.width - 1)) - 1;
-    const size_t runs = SAMPLE / SAMPLE_RUN, step = p->n / runs;
-    s->n = 0;
-    s->max = 0;
-    for (size_t k = 0; k < (p->n > SAMPLE ? runs : 1); k++) {
-        const size_t first = k * step, last = p->n > SAMPLE ? first + SAMPLE_RUN : p->n;
-        for (size_t i = first; i < last; i++) {
-            if (ckpi_float_row_class(p, i / p->row_len) == CKPI_ROW_ZERO)
-                continue;
-            s->at[s->n] = i;
-            s->x[s->n] = (int32_t)((word_at(&p->type, data, i) & magnitude) >> fine);
-            s->max = CKPI_MAX(s->max, s->x[s->n]);
-            s->n++;
+    size_t row = first / p->row_len, col = first % p->row_len;
+    for (size_t i = first; i < first + n; i++, col++) {
+        if (col == p->row_len) {
+            col = 0;
+            row++;
         }
+        if (ckpi_float_row_class(p, row) == CKPI_ROW_ZERO)
+            continue;
+        s->x[s->n] = (int32_t)((word_at(&p->type, data, i) & magnitude) >> fine);
+        s->row_at[s->n] = (uint32_t)row;
+        s->col_at[s->n++] = (uint32_t)col;
     }
+}
+
+static void
+take_sample(sample *s, const ckpi_float_plan *p, const void *data)
+{
+    const size_t want = CKPI_MIN(CKPI_MAX(p->n / SAMPLE_SHARE, (size_t)SAMPLE_LEAST), (size_t)SAMPLE);
+    s->n = 0;
+    if (p->n <= want) {
+        take_run(s, p, data, 0, p->n);
+        return;
+    }
+    const size_t runs = want / SAMPLE_RUN, step = p->n / runs;
+    for (size_t k = 0; k < runs; k++)
+        take_run(s, p, data, k * step, SAMPLE_RUN);
 }
 
 /* The level that one value in a hundred exceeds: what factors are measured from. */
@@ -203,55 +216,65 @@ factor_bits(const uint8_t *f, size_t n)
     return 8 * ckpi_stream_cost(hist, n);
 }
 
+/* A sample's values under a choice: quarters of an octave above the prediction, cut to what the symbol keeps. */
 static int32_t
-floor_shift(int32_t x, unsigned shift)
+value(const choice *c, const sample *s, size_t i)
 {
-    return x >= 0 ? x >> shift : -((-x + (1 << shift) - 1) >> shift);
+    enum { BIAS = 1 << 20 }; /* keeps the shifted number positive */
+    const int32_t x = s->x[i] - (c->row ? s->row[i] : 0) - (c->col ? s->col[i] : 0);
+    return ((x + BIAS) >> (CKPI_FLOAT_FINE - c->keep)) - (BIAS >> (CKPI_FLOAT_FINE - c->keep));
 }
 
 /* Prices a choice and sets its start. */
 static void
 price(choice *c, const sample *s, uint64_t n)
 {
-    const unsigned drop = CKPI_FLOAT_FINE - c->keep;
-    int32_t value[SAMPLE], top = INT32_MIN;
+    int32_t values[SAMPLE], top = INT32_MIN;
     for (size_t i = 0; i < s->n; i++) {
-        value[i] = floor_shift(s->x[i] - (c->row ? s->row[i] : 0) - (c->col ? s->col[i] : 0), drop);
-        top = CKPI_MAX(top, value[i]);
+        values[i] = value(c, s, i);
+        top = CKPI_MAX(top, values[i]);
     }
     /* Room above the largest of the sample: values beyond it are rare but there. */
     c->start = c->esc == WIDE ? 0 : (int32_t)c->esc - 1 - (2 << c->keep) - top;
     uint32_t hist[256] = {0};
-    uint64_t escapes = 0, symbols = 0;
+    uint64_t symbols = 0;
     for (size_t i = 0; i < s->n; i++) {
-        const int32_t v = value[i] + c->start;
-        const bool in = v >= 0 && v < (int32_t)c->esc;
-        escapes += !in;
-        symbols += hist[in ? (unsigned)v : c->esc]++ == 0;
+        const uint32_t v = (uint32_t)(values[i] + c->start);
+        hist[CKPI_MIN(v, c->esc)]++;
     }
-    const uint64_t sampled = 8 * ckpi_rans_entropy_bytes(hist) + escapes * ESCAPE_BITS;
+    for (unsigned k = 0; k < 256; k++)
+        symbols += hist[k] != 0;
+    const uint64_t sampled = 8 * ckpi_rans_entropy_bytes(hist) + hist[c->esc] * (uint64_t)ESCAPE_BITS;
     c->bits += sampled * n / s->n + symbols * 8;
     c->bits -= CKPI_MIN(c->bits, n * c->keep);
 }
 
 static void
+take_better(choice *best, choice c, const sample *s, uint64_t n, uint64_t side_bits)
+{
+    /* Every choice starts FINE bits an element up, so that what `keep` saves never takes it below zero. */
+    c.bits = n * CKPI_FLOAT_FINE + side_bits;
+    price(&c, s, n);
+    if (c.bits < best->bits)
+        *best = c;
+}
+
+/* Which factors, with one mantissa bit in the symbol; then how many bits. */
+static void
 choose(ckpi_float_plan *p, const sample *s, uint64_t row_bits, uint64_t col_bits)
 {
     const uint64_t n = p->count[CKPI_ROW_FULL] + p->count[CKPI_ROW_CUT];
-    choice best = {.keep = 0, .esc = WIDE, .bits = n * CKPI_FLOAT_FINE};
-    price(&best, s, n);
-    for (unsigned f = 0; f < 3; f++) {
-        if ((f >= 1 && p->row == NULL) || (f == 2 && p->col == NULL))
-            continue;
-        for (unsigned keep = 0; keep <= CKPI_FLOAT_FINE; keep++) {
-            /* n * FINE more for all: bits then never go below zero */
-            choice c = {.row = f >= 1, .col = f == 2, .keep = keep, .esc = NARROW, .bits = n * CKPI_FLOAT_FINE};
-            c.bits += (f >= 1 ? row_bits : 0) + (f == 2 ? col_bits : 0);
-            price(&c, s, n);
-            if (c.bits < best.bits)
-                best = c;
-        }
-    }
+    choice best = {.bits = UINT64_MAX};
+    take_better(&best, (choice){.keep = 0, .esc = WIDE}, s, n, 0);
+    take_better(&best, (choice){.keep = 1, .esc = NARROW}, s, n, 0);
+    if (p->row != NULL)
+        take_better(&best, (choice){.row = true, .keep = 1, .esc = NARROW}, s, n, row_bits);
+    if (p->col != NULL)
+        take_better(&best, (choice){.row = true, .col = true, .keep = 1, .esc = NARROW}, s, n, row_bits + col_bits);
+    const choice mode = best;
+    for (unsigned keep = 0; mode.esc == NARROW && keep <= CKPI_FLOAT_FINE; keep += 2)
+        take_better(&best, (choice){.row = mode.row, .col = mode.col, .keep = keep, .esc = NARROW}, s, n,
+                    (mode.row ? row_bits : 0) + (mode.col ? col_bits : 0));
     p->keep = best.keep;
     p->esc = best.esc;
     p->start = best.start;
@@ -271,8 +294,8 @@ plan_factors(ckpi_float_plan *p, const ckpi_block *b, sample *s, ckpi_scratch *w
         if (st != CKP_OK)
             return st;
         for (size_t i = 0; i < s->n; i++) {
-            s->row[i] = row[s->at[i] / p->row_len];
-            s->col[i] = col[s->at[i] % p->row_len];
+            s->row[i] = row[s->row_at[i]];
+            s->col[i] = col[s->col_at[i]];
         }
         p->row = row;
         row_bits = factor_bits(row, p->rows);
