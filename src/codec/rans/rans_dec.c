@@ -52,10 +52,12 @@ static uint8_t *
 make_slots(const ckpi_rans_model *m, ckpi_scratch *ws)
 {
     const unsigned shift = CKPI_RANS_MAX_BITS - m->bits;
-    uint8_t *slot = ckpi_scratch_get(ws, (size_t)1 << m->bits);
-    if (slot != NULL)
-        for (unsigned s = 0; s < 256; s++)
-            memset(slot + (m->start[s] >> shift), (int)s, m->freq[s] >> shift);
+    uint8_t *slot = ckpi_scratch_get(ws, ((size_t)1 << m->bits) + 3);
+    if (slot == NULL)
+        return NULL;
+    memset(slot + ((size_t)1 << m->bits), 0, 3);
+    for (unsigned s = 0; s < 256; s++)
+        memset(slot + (m->start[s] >> shift), (int)s, m->freq[s] >> shift);
     return slot;
 }
 

@@ -22,7 +22,7 @@ enum {
 /* What a decoder looks up, made from the model once a stream. */
 typedef struct ckpi_rans_dec {
     const ckpi_rans_model *m;
-    const uint8_t *slot; /* byte value by a slot's upper m->bits bits */
+    const uint8_t *slot; /* byte value by a slot's upper m->bits bits, and 3 bytes that may be read */
 } ckpi_rans_dec;
 
 /* Decode symbols [from, to) of a stream with `lanes` (a power of two) states x. *p: the next word; words end at end.

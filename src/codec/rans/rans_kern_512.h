@@ -36,6 +36,23 @@ store_states(uint32_t *x, half32 s)
     }
 }
 
+/* tab[i] of 256 words; bit6, bit7: those bits of i. */
+INLINE __m512i
+look_up_words(const uint16_t *tab, __m512i i, __mmask32 bit6, __mmask32 bit7)
+{
+    __m512i v[4];
+    for (int k = 0; k < 4; k++)
+        v[k] = _mm512_permutex2var_epi16(_mm512_loadu_si512(tab + 64 * k), i, _mm512_loadu_si512(tab + 64 * k + 32));
+    return _mm512_mask_mov_epi16(_mm512_mask_mov_epi16(v[0], bit6, v[1]), bit7, _mm512_mask_mov_epi16(v[2], bit6, v[3]));
+}
+
+/* Bit k of each number. */
+INLINE __mmask32
+bit_of(__m512i i, unsigned k)
+{
+    return _mm512_movepi16_mask(_mm512_sll_epi16(i, _mm_cvtsi32_si128((int)(15 - k))));
+}
+
 /* tab[i] of 256 bytes in four vectors. */
 INLINE __m512i
 look_up_256(const __m512i tab[4], __m512i i)

@@ -148,6 +148,41 @@ ckpi_rans_dec_wide_avx2(const ckpi_rans_dec *d, uint8_t *dst, size_t groups, uin
     return g;
 }
 
+/* ---- anything else: the symbol from the reference's table, share and start by symbol ------------------------------------ */
+
+INLINE void
+any_step(const ckpi_rans_dec *d, const uint32_t *fc, unsigned shift, states_avx2 *s, unsigned at, uint8_t *dst, const uint8_t **p)
+{
+    uint16_t f[PER], c[PER];
+    for (unsigned i = 0; i < PER; i++) {
+        const uint8_t y = d->slot[s->l[at + i] >> shift];
+        dst[i] = y;
+        f[i] = (uint16_t)(fc[y] >> 16);
+        c[i] = (uint16_t)fc[y];
+    }
+    advance_avx2(s, at, LOAD(s->h + at), LOAD(f), SUB(LOAD(s->l + at), LOAD(c)), p);
+}
+
+TARGET size_t
+ckpi_rans_dec_any_avx2(const ckpi_rans_dec *d, uint8_t *dst, size_t groups, uint32_t *x, unsigned lanes, const uint8_t **words,
+                       const uint8_t *safe)
+{
+    const unsigned shift = CKPI_RANS_MAX_BITS - d->m->bits;
+    uint32_t fc[256];
+    states_avx2 s;
+    const uint8_t *p = *words;
+    for (unsigned i = 0; i < 256; i++)
+        fc[i] = (uint32_t)d->m->freq[i] << 16 | d->m->start[i];
+    split_avx2(&s, x, lanes);
+    size_t g = 0;
+    for (; g < groups && p <= safe; g++)
+        for (unsigned at = 0; at < lanes; at += PER)
+            any_step(d, fc, shift, &s, at, dst + g * lanes + at, &p);
+    join_avx2(x, &s, lanes);
+    *words = p;
+    return g;
+}
+
 /* ---- encoder: eight whole states a vector ---------------------------------------------------------------------------- */
 
 typedef struct enc_entry {

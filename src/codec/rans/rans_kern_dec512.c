@@ -3,7 +3,7 @@
  * Decoders for AVX-512 with VBMI2. A vector holds 32 lanes in natural order as two vectors of 16-bit numbers: H, the high halves
  * of the states, and L, the low halves, which are the slots. One step:
  *
- *     share f and offset d = L - start of the symbol that owns slot L     (find_small, find_class, find_wide)
+ *     share f and offset d = L - start of the symbol that owns slot L     (small_, class_, wide_, any_step)
  *     H:L = f * H + d                                                     mulhi, mullo, add with carry
  *     where H = 0: H = L, L = the next word                               blend, expand
  *
@@ -302,6 +302,54 @@ ckpi_rans_dec_wide_vbmi2(const ckpi_rans_dec *d, uint8_t *dst, size_t groups, ui
     uint32_t tab[4096];
     ckpi_rans_wide_table(d->m, tab);
     return lanes == 64 ? wide_loop(tab, dst, groups, x, 64, p, safe) : wide_loop(tab, dst, groups, x, 32, p, safe);
+}
+
+/* ---- anything else: the symbol by gather from the reference's table, its share and start from tables of 256 words ------- */
+
+INLINE __m256i
+symbols16(const ckpi_rans_dec *d, __m256i slots, unsigned shift)
+{
+    const __m512i at = _mm512_srl_epi32(_mm512_cvtepu16_epi32(slots), _mm_cvtsi32_si128((int)shift));
+    return _mm512_cvtepi32_epi16(_mm512_and_si512(_mm512_i32gather_epi32(at, d->slot, 1), _mm512_set1_epi32(255)));
+}
+
+INLINE void
+any_step(const ckpi_rans_dec *d, unsigned shift, half32 *s, const uint8_t **p, uint8_t *dst)
+{
+    const __m512i y = _mm512_inserti64x4(_mm512_castsi256_si512(symbols16(d, _mm512_castsi512_si256(s->l), shift)),
+                                         symbols16(d, _mm512_extracti64x4_epi64(s->l, 1), shift), 1);
+    const __mmask32 bit6 = bit_of(y, 6), bit7 = bit_of(y, 7);
+    const __m512i f = look_up_words(d->m->freq, y, bit6, bit7), c = look_up_words(d->m->start, y, bit6, bit7);
+    _mm256_storeu_si256((__m256i *)dst, _mm512_cvtepi16_epi8(y));
+    *p = advance(s, f, _mm512_sub_epi16(s->l, c), *p);
+}
+
+INLINE size_t
+any_loop(const ckpi_rans_dec *d, uint8_t *dst, size_t groups, uint32_t *x, unsigned lanes, const uint8_t **words, const uint8_t *safe)
+{
+    const unsigned shift = CKPI_RANS_MAX_BITS - d->m->bits;
+    const uint8_t *p = *words;
+    half32 s0 = load_states(x), s1 = s0;
+    if (lanes == 64)
+        s1 = load_states(x + 32);
+    size_t g = 0;
+    for (; g < groups && p <= safe; g++) {
+        any_step(d, shift, &s0, &p, dst + g * lanes);
+        if (lanes == 64)
+            any_step(d, shift, &s1, &p, dst + g * lanes + 32);
+    }
+    store_states(x, s0);
+    if (lanes == 64)
+        store_states(x + 32, s1);
+    *words = p;
+    return g;
+}
+
+TARGET size_t
+ckpi_rans_dec_any_vbmi2(const ckpi_rans_dec *d, uint8_t *dst, size_t groups, uint32_t *x, unsigned lanes, const uint8_t **p,
+                        const uint8_t *safe)
+{
+    return lanes == 64 ? any_loop(d, dst, groups, x, 64, p, safe) : any_loop(d, dst, groups, x, 32, p, safe);
 }
 #else
 typedef int ckpi_rans_dec512_unused;

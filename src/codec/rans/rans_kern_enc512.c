@@ -267,19 +267,10 @@ typedef struct wide_tab {
     uint16_t f[256], c[256], lo[256], hi[256];
 } wide_tab;
 
-INLINE __m512i
-look_up_words(const uint16_t *tab, __m512i i, __mmask32 bit6, __mmask32 bit7)
-{
-    __m512i v[4];
-    for (int k = 0; k < 4; k++)
-        v[k] = _mm512_permutex2var_epi16(_mm512_loadu_si512(tab + 64 * k), i, _mm512_loadu_si512(tab + 64 * k + 32));
-    return _mm512_mask_mov_epi16(_mm512_mask_mov_epi16(v[0], bit6, v[1]), bit7, _mm512_mask_mov_epi16(v[2], bit6, v[3]));
-}
-
 INLINE symbols32
 wide_symbols(const wide_tab *t, __m512i i)
 {
-    const __mmask32 bit6 = _mm512_movepi16_mask(_mm512_slli_epi16(i, 9)), bit7 = _mm512_movepi16_mask(_mm512_slli_epi16(i, 8));
+    const __mmask32 bit6 = bit_of(i, 6), bit7 = bit_of(i, 7);
     const symbols32 y = {look_up_words(t->f, i, bit6, bit7), look_up_words(t->c, i, bit6, bit7), look_up_words(t->lo, i, bit6, bit7),
                          look_up_words(t->hi, i, bit6, bit7)};
     return y;

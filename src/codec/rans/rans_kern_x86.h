@@ -4,9 +4,10 @@
 #define CKPI_CODEC_RANS_KERN_X86_H
 #include "codec/rans/rans_kern.h"
 
-/* small: up to 16 (AVX2) or 64 symbols; medium: up to 64; class: CLASSES and BITS; wide: shares in multiples of 16 */
-ckpi_rans_dec_fn ckpi_rans_dec_small_avx2, ckpi_rans_dec_medium_avx2, ckpi_rans_dec_class_avx2, ckpi_rans_dec_wide_avx2;
-ckpi_rans_dec_fn ckpi_rans_dec_small_vbmi2, ckpi_rans_dec_class_vbmi2, ckpi_rans_dec_wide_vbmi2;
+/* small: up to 16 (AVX2) or 64 symbols; medium: up to 64; class: CLASSES and BITS; wide: shares in multiples of 16; any */
+ckpi_rans_dec_fn ckpi_rans_dec_small_avx2, ckpi_rans_dec_medium_avx2, ckpi_rans_dec_class_avx2, ckpi_rans_dec_wide_avx2,
+    ckpi_rans_dec_any_avx2;
+ckpi_rans_dec_fn ckpi_rans_dec_small_vbmi2, ckpi_rans_dec_class_vbmi2, ckpi_rans_dec_wide_vbmi2, ckpi_rans_dec_any_vbmi2;
 
 /* any alphabet */
 ckpi_rans_enc_fn ckpi_rans_enc_avx2;

@@ -175,21 +175,23 @@ fit_binomial(ckpi_rans_model *m, const uint64_t count[9], size_t n)
 }
 
 /*
- * Wide kernels look a slot up by its upper 12 bits once the alphabet no longer fits their registers; finer shares than that take the
- * slow way and must be worth it.
+ * Alphabets too large for registers are looked up in tables: of 4096 entries at 12 bits, of 2^bits bytes above. Finer shares must be
+ * worth the slower look-up, and the last step, beyond the first-level cache, too. In bytes.
  */
-static bool
-is_slow(const ckpi_rans_model *m)
+static uint64_t
+handicap(const ckpi_rans_model *m, uint64_t bytes)
 {
-    return m->kind == CKPI_RANS_SPAN && m->distinct > CKPI_RANS_SMALL && m->bits > CKPI_RANS_WIDE_BITS;
+    if (m->kind != CKPI_RANS_SPAN || m->distinct <= CKPI_RANS_SMALL || m->bits <= CKPI_RANS_WIDE_BITS)
+        return 0;
+    return bytes / 512 + (m->bits == CKPI_RANS_MAX_BITS ? bytes / 1024 : 0);
 }
 
 static void
 keep_better(ckpi_rans_model *best, uint64_t *bytes, const ckpi_rans_model *m, const uint32_t hist[256])
 {
     uint64_t b = price(m, hist);
-    if (b != UINT64_MAX && is_slow(m))
-        b += b / 512;
+    if (b != UINT64_MAX)
+        b += handicap(m, b);
     if (b < *bytes) {
         *bytes = b;
         *best = *m;

@@ -39,12 +39,14 @@ ckpi_rans_dec_pick(const ckpi_rans_model *m, uint32_t cpu)
         [MEDIUM] = ckpi_rans_dec_small_vbmi2,
         [CLASS] = ckpi_rans_dec_class_vbmi2,
         [WIDE] = ckpi_rans_dec_wide_vbmi2,
+        [OTHER] = ckpi_rans_dec_any_vbmi2,
     };
     static ckpi_rans_dec_fn *const avx2[SHAPES] = {
         [SMALL] = ckpi_rans_dec_small_avx2,
         [MEDIUM] = ckpi_rans_dec_medium_avx2,
         [CLASS] = ckpi_rans_dec_class_avx2,
         [WIDE] = ckpi_rans_dec_wide_avx2,
+        [OTHER] = ckpi_rans_dec_any_avx2,
     };
     if ((cpu & CKPI_CPU_VBMI2) != 0)
         return vbmi2[s];
