@@ -163,10 +163,15 @@ step_v(replay *r, const ckpi_chunk *k, ckp_error *err)
     const uint8_t flags = ckpi_rd_u8(&rd);
     ckp_status st = CKP_OK;
 
-    if (flags & ~CKPI_PAR_FACTORS)
+    if (flags & ~(CKPI_PAR_FACTORS | CKPI_PAR_MOVES))
         return ckpi_fail_at(err, CKP_EUNSUPPORTED, k->body_offset, "unknown parameter flags %02x of a v chunk", flags);
     if (flags & CKPI_PAR_FACTORS)
         st = get_factors(r, &rd, err);
+    if (st == CKP_OK && (flags & CKPI_PAR_MOVES)) {
+        if (!r->fac_known)
+            return ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "a v chunk moves factors that its base has not");
+        st = ckpi_params_get_moves(&rd, &r->rec.fac, r->ws, r->cpu, err);
+    }
     if (st == CKP_OK)
         st = params_end(&rd, "parameters of a v chunk", err);
     if (st == CKP_OK && (!r->fac_known || (!key && !r->v_known)))

@@ -193,9 +193,11 @@ encode_v(const lossy *x, ckpi_encoded *e, ckp_error *err)
     if (st != CKP_OK)
         return st;
     head(e, CKP_ROLE_V, CKPI_QUANT_V, c.dtype, !x->s->key);
-    ckpi_buf_u8(&e->body, x->s->key ? CKPI_PAR_FACTORS : 0);
+    ckpi_buf_u8(&e->body, x->s->key ? CKPI_PAR_FACTORS : CKPI_PAR_MOVES);
     if (x->s->key)
         ckpi_params_put_factors(&e->body, &x->rec->fac, x->ws, x->cpu);
+    else
+        ckpi_params_put_moves(&e->body, x->s->moves, x->rec->fac.mem_n, x->ws, x->cpu);
     const size_t params = e->body.len;
     ckpi_params_put_escapes(&e->body, x->s->vesc.at, x->s->vesc.n, width_of(c.dtype));
     st = put_codes(x, e, (seams){params, e->body.len}, x->s->vdiff, err);

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "base/limits.h"
+#include "engine/factors.h"
 #include "engine/layout.h"
 #include "engine/params.h"
 
@@ -126,6 +127,45 @@ ckpi_params_get_factors(ckpi_rd *r, ckpi_factors *f, const ckpi_piece *piece, si
 done:
     free(cols);
     free(vstep);
+    return st;
+}
+
+void
+ckpi_params_put_moves(ckpi_buf *b, const int8_t *moves, size_t n, ckpi_scratch *ws, uint32_t cpu)
+{
+    const ckpi_block blk = {.data = moves, .n = n, .width = 1, .dtype = CKP_I8};
+    const size_t cap = ckpi_codec_pick_bound(&blk), mark = ckpi_scratch_mark(ws);
+    uint8_t *tmp = ckpi_scratch_get(ws, cap);
+    size_t len = 0;
+    uint8_t id = 0;
+
+    if (tmp == NULL || ckpi_codec_codes(moves, n, tmp, cap, &len, &id, ws, cpu, NULL) != CKP_OK) {
+        b->failed = CKP_ENOMEM;
+        return;
+    }
+    ckpi_buf_u8(b, id);
+    ckpi_buf_str(b, tmp, len);
+    ckpi_scratch_release(ws, mark);
+}
+
+ckp_status
+ckpi_params_get_moves(ckpi_rd *r, ckpi_factors *f, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
+{
+    const size_t mark = ckpi_scratch_mark(ws);
+    size_t len = 0;
+    const uint8_t id = ckpi_rd_u8(r);
+    const uint8_t *p = ckpi_rd_str(r, 4 * (size_t)CKPI_MAX_CHUNK_ELEMS, &len);
+    const ckpi_block blk = {.n = f->mem_n, .width = 1, .dtype = CKP_I8};
+
+    if (!ckpi_rd_ok(r))
+        return ckpi_rd_error(r, err, "moves of factors");
+    int8_t *moves = ckpi_scratch_get(ws, f->mem_n);
+    if (moves == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu moves", f->mem_n);
+    const ckp_status st = ckpi_codec_decode(id, &blk, p, len, moves, ws, cpu, err);
+    if (st == CKP_OK)
+        ckpi_factors_move(f->mem, moves, f->mem_n);
+    ckpi_scratch_release(ws, mark);
     return st;
 }
 

@@ -2,8 +2,10 @@
 /*
  * Parameters that a quantized chunk carries beside its codes (docs/format.md, "parameters"). All little-endian.
  *
- * V:  u8 flags (1: factors follow; else they are the base's)
+ * V:  u8 flags (1: factors follow; 8: moves of the base's factors follow; neither: they are the base's)
  *     with factors, for each piece: varint cols (0: blocks of 128, no column factors), u8 log2 of vstep; then the factor block
+ *     with moves: i8 numbers in the factor block's order, as one block of a codec: u8 codec, varint length, bytes; a factor moves by 32 times its
+ *     number
  * M:  u8 flags (1: factors follow; 2: scales come from the v chunk; 4: they come from the base's factors)
  *     for each piece: f32 mg;   with factors: as in V
  * W:  u8 flags (2: steps follow the v chunk)
@@ -21,6 +23,7 @@
 #define CKPI_PAR_FACTORS 1u
 #define CKPI_PAR_SCALE_V 2u
 #define CKPI_PAR_SCALE_BASE 4u
+#define CKPI_PAR_MOVES 8u
 
 /* Factors of one piece. Memory belongs to the ckpi_factors that holds it. */
 typedef struct ckpi_fac {
@@ -46,6 +49,10 @@ void ckpi_params_put_factors(ckpi_buf *b, const ckpi_factors *f, ckpi_scratch *w
 /* Replaces *f; pieces give the element counts. */
 CKP_MUST_USE ckp_status ckpi_params_get_factors(ckpi_rd *r, ckpi_factors *f, const ckpi_piece *piece, size_t n, ckpi_scratch *ws, uint32_t cpu,
                                                 ckp_error *err);
+
+/* Moves of all factors, and back (added to *f). */
+void ckpi_params_put_moves(ckpi_buf *b, const int8_t *moves, size_t n, ckpi_scratch *ws, uint32_t cpu);
+CKP_MUST_USE ckp_status ckpi_params_get_moves(ckpi_rd *r, ckpi_factors *f, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
 
 /* Escapes: varint count, then for each: varint gap to the previous index, u32 (u16 for 2-byte dtypes) bits. Index is of the chunk. */
 void ckpi_params_put_escapes(ckpi_buf *b, const ckpi_escape *e, size_t n, size_t elem_bytes);

@@ -9,6 +9,7 @@
 #include "base/fixed.h"
 #include "base/float.h"
 #include "base/rng.h"
+#include "engine/factors.h"
 #include "engine/numbers.h"
 #include "engine/pack2.h"
 #include "engine/stage.h"
@@ -24,6 +25,7 @@ ckpi_stage_free(ckpi_stage *s)
     ckpi_escapes_free(&s->wesc);
     ckpi_escapes_free(&s->mesc);
     ckpi_escapes_free(&s->vesc);
+    free(s->moves);
     free(s->mg);
     free(s->wstep);
     free(s->sums);
@@ -205,16 +207,31 @@ piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
     return in;
 }
 
-/* Factors of one piece for a key: of v, else of momentum. */
+/* Factors of one piece: made for a key, following v for a delta. Without v they are momentum's, and stay. */
 static ckp_status
-make_factors(const ckpi_pass *p, size_t g, size_t k, const ckpi_enc_in *in, ckpi_scratch *ws, ckp_error *err)
+set_factors(const ckpi_pass *p, size_t g, size_t k, const ckpi_enc_in *in, ckpi_stage *s, ckpi_scratch *ws, ckp_error *err)
 {
     const ckpi_group *grp = &p->pred->layout->g[g];
-    if (!p->key || (!grp->has_v && !grp->has_m))
+    ckpi_factors *all = &p->pred->rec[g].fac;
+
+    if (!grp->has_v && (!p->key || !grp->has_m))
         return CKP_OK;
-    ckpi_fac *f = &p->pred->rec[g].fac.at[k];
+    ckpi_fac *f = &all->at[k];
+    if (!p->key)
+        return ckpi_factors_follow(f, in->v, s->moves + (f->row - all->mem), ws, p->cpu, err);
     f->vstep = grp->fine ? CKPI_MAX(1, p->set->vstep >> p->set->fine_shift) : p->set->vstep;
-    return ckpi_quant_factors(grp->has_v ? in->v : in->m, !grp->has_v, f->n, f->cols, f->row, f->col, ws, p->cpu, err);
+    return ckpi_factors_set(f, grp->has_v ? in->v : in->m, !grp->has_v, ws, p->cpu, err);
+}
+
+/* Room for the moves of a group's factors. */
+static ckp_status
+alloc_moves(const ckpi_pass *p, size_t g, ckpi_stage *s, ckp_error *err)
+{
+    const ckpi_factors *f = &p->pred->rec[g].fac;
+    if (p->key || s->moves != NULL || !p->pred->layout->g[g].has_v)
+        return CKP_OK;
+    s->moves = ckpi_malloc(f->mem_n, 1);
+    return s->moves != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for %zu factors", f->mem_n);
 }
 
 static ckp_status
@@ -239,7 +256,7 @@ pass_piece(const ckpi_pass *p, size_t g, size_t k, size_t at, ckpi_stage *s, ckp
     if (st == CKP_OK && grp->has_v)
         st = ckpi_piece_f32(&t[grp->v[k]], pc->first, n, &in.v, &v16, ws, err);
     if (st == CKP_OK)
-        st = make_factors(p, g, k, &in, ws, err);
+        st = set_factors(p, g, k, &in, s, ws, err);
     if (st != CKP_OK)
         goto done;
     in.grid = ckpi_recon_grid(r, k, n, grp->has_v);
@@ -329,6 +346,8 @@ ckpi_pass_group(const ckpi_pass *p, size_t g, ckpi_stage *s, ckpi_scratch *ws, c
         st = ckpi_recon_alloc(p->pred, g, err);
     if (st == CKP_OK && (!grp->lossy || s->exact_w))
         st = stage_bytes(p, grp, s->raw, err);
+    if (st == CKP_OK && grp->lossy)
+        st = alloc_moves(p, g, s, err);
     for (size_t k = 0; st == CKP_OK && grp->lossy && k < grp->n_pieces; k++) {
         st = pass_piece(p, g, k, at, s, ws, err);
         at += (size_t)grp->piece[k].count;

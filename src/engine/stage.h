@@ -19,6 +19,7 @@ typedef struct ckpi_stage {
     int8_t *mcode;                             /* n, or NULL */
     uint8_t *mpack;                            /* instead, for three-valued moments: two bits a code (pack2.h) */
     ckpi_escapes wesc, mesc, vesc;             /* indices of the group; bits in the tensors' own dtype */
+    int8_t *moves;                             /* of the factors of v since the base; not for a key */
     float *mg;                                 /* by piece */
     ckpi_wstep *wstep;                         /* by piece; qmul is the same for all */
     ckpi_piece_sums *sums;                     /* by piece */
