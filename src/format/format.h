@@ -27,7 +27,7 @@ typedef struct ckpi_rec {
     ckp_dtype dtype;
     uint32_t owner;              /* index or CKPI_NO_TENSOR */
     uint32_t alias_of;           /* same payload as that tensor */
-    uint32_t copy_of;            /* role COPY: element-wise rounding of that master, not stored */
+    uint32_t copy_of;            /* role COPY: element-wise rounding of that master, not stored (ckpi_table_link_copies) */
     unsigned ndim;
     const uint64_t *shape;       /* global */
     const uint64_t *box_first;   /* NULL when this shard holds the whole, or a flat range */
@@ -48,6 +48,12 @@ typedef struct ckpi_table {
 CKP_MUST_USE ckp_status ckpi_table_from_state(ckpi_table **out, const ckp_state *s, ckp_error *err);
 void ckpi_table_free(ckpi_table *t);                                /* accepts NULL; the last owner's call frees */
 ckpi_table *ckpi_table_share(ckpi_table *t);                        /* one more owner; a shared table is not changed any more */
+/*
+ * Finds the master of each tensor of role COPY, and sets copy_of where `same` confirms that every element is the master's, rounded: only then its own
+ * elements need not be stored. from_state alone sets no copy_of. Gives the table its new id.
+ */
+typedef bool (*ckpi_same_fn)(void *user, const ckpi_tensor *copy, const ckpi_tensor *master);
+CKP_MUST_USE ckp_status ckpi_table_link_copies(ckpi_table *t, const ckp_state *s, ckpi_same_fn same, void *user, ckp_error *err);
 /* After the engine changed roles or copy_of (before writing): checks the rows again and gives the table its new id. */
 CKP_MUST_USE ckp_status ckpi_table_rehash(ckpi_table *t, ckp_error *err);
 uint32_t ckpi_table_find(const ckpi_table *t, const char *name);   /* linear or indexed; CKPI_NO_TENSOR */

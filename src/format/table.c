@@ -108,7 +108,7 @@ row_from(ckpi_table *table, ckpi_rec *r, const ckpi_tensor *t)
 
 /*
  * The master that a low-precision copy is rounded from: its owner when that is a master; else the master that belongs to the copy itself
- * or to the same owner; else the owner. Whether the bits agree is the engine's to find out.
+ * or to the same owner; else the owner.
  */
 static uint32_t
 master_for(const ckp_state *s, const uint32_t *master_of, uint32_t i)
@@ -126,21 +126,24 @@ master_for(const ckp_state *s, const uint32_t *master_of, uint32_t i)
     return m;
 }
 
-static bool
-find_copies(ckpi_table *table, const ckp_state *s)
+ckp_status
+ckpi_table_link_copies(ckpi_table *t, const ckp_state *s, ckpi_same_fn same, void *user, ckp_error *err)
 {
     uint32_t *master_of = ckpi_malloc(s->n, sizeof *master_of);
     if (master_of == NULL)
-        return false;
+        return ckpi_fail(err, CKP_ENOMEM, "tensor table: out of memory");
     for (size_t i = 0; i < s->n; i++)
         master_of[i] = CKPI_NO_TENSOR;
     for (size_t i = 0; i < s->n; i++)
         if (s->t[i].role == CKP_ROLE_MASTER && s->t[i].owner != CKPI_NO_TENSOR)
             master_of[s->t[i].owner] = (uint32_t)i;
-    for (size_t i = 0; i < s->n; i++)
-        table->rec[i].copy_of = master_for(s, master_of, (uint32_t)i);
+    for (size_t i = 0; i < s->n; i++) {
+        const uint32_t m = master_for(s, master_of, (uint32_t)i);
+        if (m != CKPI_NO_TENSOR && same(user, &s->t[i], &s->t[m]))
+            t->rec[i].copy_of = m;
+    }
     free(master_of);
-    return true;
+    return ckpi_table_rehash(t, err);
 }
 
 ckp_status
@@ -152,7 +155,7 @@ ckpi_table_from_state(ckpi_table **out, const ckp_state *s, ckp_error *err)
     bool ok = t != NULL;
     for (size_t i = 0; ok && i < s->n; i++)
         ok = row_from(t, &t->rec[i], &s->t[i]);
-    if (!ok || !find_copies(t, s))
+    if (!ok)
         st = ckpi_fail(err, CKP_ENOMEM, "tensor table: out of memory");
     else
         st = ckpi_table_rehash(t, err);
