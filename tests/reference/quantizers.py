@@ -100,6 +100,22 @@ def read_factors(c, pieces):
     return out
 
 
+def read_moves(c, factors):
+    """The base's factors, each moved by 32 times an i8."""
+    total = sum(len(f.row) + (0 if f.blocks else f.cols) for f in factors)
+    codec, payload = c.u8(), c.string(1 << 24)
+    moves = np.frombuffer(blocks.decode(codec, payload, total, 1, 3), np.int8).astype(np.int64) * 32
+    out, at = [], 0
+    clamp = lambda x: np.clip(x, -32768, 32767)
+    for f in factors:
+        rows = len(f.row)
+        row = clamp(f.row + moves[at:at + rows])
+        col = None if f.blocks else clamp(f.col + moves[at + rows:at + rows + f.cols])
+        at += rows + (0 if f.blocks else f.cols)
+        out.append(Factors(f.cols, f.blocks, f.vstep, row, col))
+    return out
+
+
 def read_escapes(data, n, width):
     c, out, at = Cursor(data), [], 0
     if not data:
@@ -159,8 +175,10 @@ def v_state(chunk, base):
     """(codes, factors) of a v chunk. base: the like chunk's, if the flag is set."""
     c = Cursor(chunk.params)
     flags = c.u8()
-    need(flags & ~1 == 0, "flags of v")
+    need(flags & ~9 == 0 and (flags & 1 or base is not None), "flags of v")
     factors = read_factors(c, chunk.pieces) if flags & 1 else base[1]
+    if flags & 8:
+        factors = read_moves(c, factors)
     c.end()
     codes = codes_of(chunk)
     if chunk.uses_base:
