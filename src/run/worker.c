@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The saving thread: encode, write, fsync, commit, retain. */
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include "base/clock.h"
@@ -184,6 +185,22 @@ commit(ckp_run *run, ckpi_attempt *a, const ckpi_writer *w, const ckpi_fmt_sum *
     return st == CKP_OK ? become_base(run, dir, m, sum->content, err) : st;
 }
 
+/* Old checkpoints go only after the new one is committed. What stops that (damage elsewhere in the run) does not make this save a
+   failed one: it is a warning in the statistics. */
+static void
+retain(ckp_run *run)
+{
+    ckp_error e;
+
+    ckpi_error_clear(&e);
+    if (run->opt.keep_last == 0)
+        return;
+    const ckp_status st = ckpi_store_retain(run->store, run->opt.keep_last, NULL, 0, NULL, &e);
+    (void)pthread_mutex_lock(&run->mutex);
+    (void)snprintf(run->stats.warning, sizeof run->stats.warning, "%.255s", st == CKP_OK ? "" : e.text);
+    (void)pthread_mutex_unlock(&run->mutex);
+}
+
 ckp_status
 ckpi_session_write(ckp_run *run, ckp_error *err)
 {
@@ -220,8 +237,8 @@ ckpi_session_write(ckp_run *run, ckp_error *err)
         add_stats(run, &sum, m, t1 - t0, cpu, ckpi_seconds() - t1);
         (void)pthread_mutex_unlock(&run->mutex);
     }
-    if (st == CKP_OK && run->opt.keep_last != 0)
-        st = ckpi_store_retain(run->store, run->opt.keep_last, NULL, 0, NULL, err);
+    if (st == CKP_OK)
+        retain(run);
     ckpi_manifest_free(m);
     return st;
 }
