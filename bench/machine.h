@@ -19,7 +19,7 @@ ckpb_cpu_model(char out[128])
     char line[512];
     FILE *f = fopen("/proc/cpuinfo", "r");
 
-    (void)strcpy(out, "unknown");
+    (void)snprintf(out, 128, "unknown");
     while (f != NULL && fgets(line, sizeof line, f) != NULL)
         if (strncmp(line, "model name", 10) == 0 && strchr(line, ':') != NULL) {
             (void)snprintf(out, 128, "%.120s", strchr(line, ':') + 2);
