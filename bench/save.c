@@ -8,7 +8,6 @@
 #define _GNU_SOURCE
 #include <ckpress/ckpress.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -19,6 +18,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "common_files.h"
 #include "machine.h"
 
 #define TRIES 7
@@ -140,24 +140,6 @@ view(const model *x, uint64_t step)
 
 /* ---- measuring ----------------------------------------------------------------------------------------------------- */
 
-static int
-remove_entry(const char *path, const struct stat *st, int kind, struct FTW *at)
-{
-    (void)st;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
-
-static void
-remove_tree(const char *dir)
-{
-    if (nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0 && access(dir, F_OK) == 0) {
-        (void)fprintf(stderr, "cannot remove %s\n", dir);
-        exit(1);
-    }
-}
-
 typedef struct copy_job { char *dst; const char *src; size_t n; } copy_job;
 
 static void *
@@ -239,7 +221,7 @@ time_saves(model *x, const char *dir, unsigned threads, int saves)
     ckp_run *run = NULL;
     save_times best = {1e9, 1e9, 1e9, 0, 0, 0};
 
-    remove_tree(dir);
+    ckpb_remove_tree(dir);
     o.coding.profile = CKP_PROFILE_RESUME;
     o.coding.threads = threads;
     ok(ckp_run_open(&run, dir, &o, &err), "open");
@@ -325,7 +307,7 @@ many_saves(const char *dir, long *rss_growth_kb, int *files_growth)
     int files = 0;
 
     make_model(&x, 50);
-    remove_tree(dir);
+    ckpb_remove_tree(dir);
     o.coding.profile = CKP_PROFILE_RESUME;
     o.keep_last = 3;
     ok(ckp_run_open(&run, dir, &o, &err), "open");
@@ -429,29 +411,6 @@ child_peak_mb(bool compress, const char *in, const char *out, bool pipe_in)
     return (double)ru.ru_maxrss / 1000.0 * 1.024;
 }
 
-/* Whether the n bytes at a_off of one file are those at b_off of another; n 0: both to their ends, which must be the same. */
-static bool
-same_bytes(const char *a, long a_off, const char *b, long b_off, uint64_t n)
-{
-    static char x[1 << 20], y[1 << 20];
-    FILE *f = fopen(a, "rb"), *g = fopen(b, "rb");
-    bool same = f != NULL && g != NULL && fseek(f, a_off, SEEK_SET) == 0 && fseek(g, b_off, SEEK_SET) == 0;
-    const bool to_end = n == 0;
-
-    while (same && (to_end || n != 0)) {
-        const size_t want = to_end || n > sizeof x ? sizeof x : (size_t)n, got = fread(x, 1, want, f);
-        same = fread(y, 1, want, g) == got && memcmp(x, y, got) == 0 && (to_end || got == want);
-        if (got < want)
-            break;
-        n -= to_end ? 0 : got;
-    }
-    if (f != NULL)
-        (void)fclose(f);
-    if (g != NULL)
-        (void)fclose(g);
-    return same;
-}
-
 /* ---- a cut file ------------------------------------------------------------------------------------------------------ */
 
 static void
@@ -492,7 +451,7 @@ salvage_cut(const char *ckp, const char *original, const char *dir, double part)
         fread(&header[1], 8, 1, g) != 1 || fclose(f) != 0 || fclose(g) != 0 || stat(parts, &sb) != 0)
         exit(1);
     const long at = (long)(8 + header[0]);
-    if (!same_bytes(parts, at, original, (long)(8 + header[1]), (uint64_t)(sb.st_size - at)))
+    if (!ckpb_same_bytes(parts, at, original, (long)(8 + header[1]), (uint64_t)(sb.st_size - at)))
         share = -1.0;
     (void)remove(cut);
     return share;
@@ -503,7 +462,7 @@ big_files(const char *dir, double mb[3], bool *same, double salvaged[2])
 {
     char in[600], ckp[600], out[600];
 
-    remove_tree(dir);
+    ckpb_remove_tree(dir);
     (void)mkdir(dir, 0777);
     (void)snprintf(in, sizeof in, "%s/big.safetensors", dir);
     (void)snprintf(ckp, sizeof ckp, "%s/big.ckp", dir);
@@ -511,13 +470,13 @@ big_files(const char *dir, double mb[3], bool *same, double salvaged[2])
     make_big_file(in, UINT64_C(2000000000));
     mb[0] = child_peak_mb(true, in, ckp, false);
     mb[1] = child_peak_mb(false, ckp, out, false);
-    *same = same_bytes(in, 0, out, 0, 0);
+    *same = ckpb_same_bytes(in, 0, out, 0, 0);
     mb[2] = child_peak_mb(false, ckp, out, true);
-    *same = *same && same_bytes(in, 0, out, 0, 0);
+    *same = *same && ckpb_same_bytes(in, 0, out, 0, 0);
     (void)remove(out);
     salvaged[0] = salvage_cut(ckp, in, dir, 0.5);
     salvaged[1] = salvage_cut(ckp, in, dir, 0.99);
-    remove_tree(dir);
+    ckpb_remove_tree(dir);
 }
 
 /* ---- report ---------------------------------------------------------------------------------------------------------- */
@@ -597,6 +556,6 @@ main(int argc, char **argv)
     figure("salvage_cut_at_50_percent", salvaged[0], 0.497, true);
     figure("salvage_cut_at_99_percent", salvaged[1], 0.987, true);
     (void)fprintf(json, "\n}\n");
-    remove_tree(dir);
+    ckpb_remove_tree(dir);
     return fclose(json) == 0 ? 0 : 1;
 }
