@@ -37,7 +37,9 @@ kind_of(const uint8_t *head, size_t n)
 {
     if (n >= 4 && memcmp(head, "PK\3\4", 4) == 0)
         return CKPI_FOREIGN_TORCH_ZIP;
-    if (n >= 2 + sizeof legacy_magic && head[0] == 0x80 && memcmp(head + 2, legacy_magic, sizeof legacy_magic) == 0)
+    /* Protocol 4 and later put a frame of nine bytes before it. */
+    const size_t at = n > 2 && head[2] == 0x95 ? 11 : 2;
+    if (n >= at + sizeof legacy_magic && head[0] == 0x80 && memcmp(head + at, legacy_magic, sizeof legacy_magic) == 0)
         return CKPI_FOREIGN_TORCH_LEGACY;
     if (n >= 9 && head[8] == '{')
         return CKPI_FOREIGN_SAFETENSORS;

@@ -109,6 +109,28 @@ gather_reads(const ckpi_source *s, uint64_t first, uint64_t count, uint8_t *dst,
     return CKP_OK;
 }
 
+/* Sign bits of the numbers that elements are made of: of every other one for a conjugate. */
+static void
+flip(const ckpi_source *s, uint8_t *p, uint64_t bytes)
+{
+    const ckpi_dtype_info *info = ckpi_dtype_get(s->dtype);
+    const size_t part = info->part_bytes;
+    const bool pairs = info->kind == CKPI_KIND_COMPLEX;
+    for (uint64_t i = 0; i < bytes / part; i++)
+        if (pairs && i % 2 != 0 ? s->flip_odd : s->flip_even)
+            p[i * part + part - 1] ^= 0x80;
+}
+
+static ckp_status
+read_elements(const ckpi_source *s, uint64_t first, uint64_t before, uint64_t count, uint64_t bytes, void *dst, ckp_error *err)
+{
+    if (s->strides == NULL)
+        return ckpi_reader_read(s->file->r, s->offset + before, dst, (size_t)bytes, err);
+    if (s->span_bytes <= SPAN_MAX)
+        return gather_memory(s, first, count, dst, err);
+    return gather_reads(s, first, count, dst, (size_t)(bytes / count), err);
+}
+
 static ckp_status
 pull(const ckpi_source *s, uint64_t first, uint64_t count, void *dst, ckp_error *err)
 {
@@ -119,11 +141,10 @@ pull(const ckpi_source *s, uint64_t first, uint64_t count, void *dst, ckp_error 
                          (unsigned long long)count, (unsigned long long)s->numel);
     if (count == 0)
         return CKP_OK;
-    if (s->strides == NULL)
-        return ckpi_reader_read(s->file->r, s->offset + before, dst, (size_t)bytes, err);
-    if (s->span_bytes <= SPAN_MAX)
-        return gather_memory(s, first, count, dst, err);
-    return gather_reads(s, first, count, dst, (size_t)(bytes / count), err);
+    const ckp_status st = read_elements(s, first, before, count, bytes, dst, err);
+    if (st == CKP_OK && (s->flip_even || s->flip_odd))
+        flip(s, dst, bytes);
+    return st;
 }
 
 ckp_status

@@ -24,6 +24,7 @@ typedef struct ckpi_source {
     const uint64_t *shape;
     const int64_t *strides;    /* elements, none negative; NULL: contiguous */
     uint64_t numel;
+    bool flip_even, flip_odd;  /* torch's conj and neg bits: change the sign of the parts of a number at even (real) and odd places */
     uint64_t span_bytes;       /* strided: from the first to the last element that the view touches */
 } ckpi_source;
 

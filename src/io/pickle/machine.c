@@ -579,6 +579,8 @@ ckpi_pickle_load(ckpi_pickle *p, ckpi_pv **out)
     *out = NULL;
     p->n_stack = p->n_mark = p->n_memo = 0;
     p->short_of_data = false;
+    if (p->cap_memo != 0)
+        memset(p->memo, 0, p->cap_memo * sizeof *p->memo);
     for (;;) {
         const uint8_t *op = take(p, 1);
         if (op == NULL)
