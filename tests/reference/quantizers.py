@@ -87,6 +87,7 @@ class Factors:
 def read_factors(c, pieces):
     heads = [(c.varint(1 << 20), c.u8()) for _ in pieces]
     need(all(k <= 12 for _, k in heads), "log2 of a step")
+    need(all(cols <= count for (cols, _), (_, _, count) in zip(heads, pieces)), "more columns than elements")
     shapes = [(cols or 128, -(-count // (cols or 128))) for (cols, _), (_, _, count) in zip(heads, pieces)]
     total = sum(rows + (cols if head[0] else 0) for (cols, rows), head in zip(shapes, heads))
     codec, payload = c.u8(), c.string(1 << 24)
