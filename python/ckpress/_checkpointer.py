@@ -138,6 +138,8 @@ class Checkpointer:
         """
         whole("step", step, 0, STEP_MAX)
         with self._lock:
+            if self._run.closed:
+                raise ValueError("the checkpointer is closed")
             self.register(**objects)
             state = self._collect(step)
             taken = self._run.save(step, state, final, key, wait, None if metrics is None else _floats(metrics))
@@ -211,6 +213,8 @@ class Checkpointer:
             NotFoundError: no such step; or checkpoints are there but none is whole: training from scratch is not what was meant.
         """
         with self._lock:
+            if self._run.closed:
+                raise ValueError("the checkpointer is closed")
             self.register(**objects)
             ck = self._open(step)
             if ck is None:

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+# The C module, for type checkers; tests/python/test_module.py compares its names with the real one.
+import os
+from typing import Any, Callable
+
+
+class State:
+    def __init__(self) -> None: ...
+    def __len__(self) -> int: ...
+    def add(
+        self,
+        name: str,
+        role: int,
+        dtype: str,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None,
+        memory: Any,
+        owner: str | None = ...,
+        lossless: bool = ...,
+        keep: Any = ...,
+        /,
+    ) -> int: ...
+    def set_adam(self, owner: str, beta1: float, beta2: float, step: int, /) -> None: ...
+    def put(self, type: int, count: int = ..., /) -> None: ...
+    def put_int(self, value: int, /) -> None: ...
+    def put_float(self, value: float, /) -> None: ...
+    def put_complex(self, re: float, im: float, /) -> None: ...
+    def put_data(self, type: int, data: bytes, name: str | None = ..., /) -> None: ...
+    def put_tensor(self, index: int, as_: int, /) -> None: ...
+
+class Run:
+    def __init__(
+        self, dir: str | bytes | os.PathLike[str], coding: tuple[int, float, int, int, int], key_every: int, keep_last: int, skip_when_busy: bool, lock_seconds: int, /
+    ) -> None: ...
+    def save(
+        self,
+        step: int,
+        state: State,
+        final: bool = ...,
+        key: bool = ...,
+        wait: bool = ...,
+        metrics: dict[str, float] | None = ...,
+        /,
+    ) -> bool: ...
+    def wait(self) -> None: ...
+    def close(self) -> None: ...
+    def open(self, step: int, /) -> Checkpoint: ...
+    def adopt(self, checkpoint: Checkpoint, /) -> None: ...
+    def stats(self) -> dict[str, Any]: ...
+    @property
+    def busy(self) -> bool: ...
+    @property
+    def closed(self) -> bool: ...
+
+class Checkpoint:
+    def __len__(self) -> int: ...
+    def close(self) -> None: ...
+    def info(self) -> dict[str, Any]: ...
+    def notes(self) -> str: ...
+    def tensor(self, index: int, /) -> dict[str, Any]: ...
+    def find(self, name: str, /) -> int | None: ...
+    def tree(self) -> list[tuple[Any, ...]]: ...
+    def read(self, targets: list[tuple[Any, ...]], threads: int = ..., /) -> None: ...
+    def read_range(self, index: int, first: int, count: int, memory: Any, /) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+
+def open_run(dir: str | bytes | os.PathLike[str], step: int, verify_payload: bool, /) -> Checkpoint: ...
+def open_file(path: str | bytes | os.PathLike[str], bases: Any, /) -> Checkpoint: ...
+def save(
+    path: str | bytes | os.PathLike[str],
+    state: State,
+    coding: tuple[int, float, int, int, int],
+    base: Checkpoint | None,
+    replace: bool,
+    progress: Callable[[int, int], Any] | None,
+    /,
+) -> None: ...
+def compress(
+    src: str | bytes | os.PathLike[str], dst: str | bytes | os.PathLike[str], coding: tuple[int, float, int, int, int], bases: Any, replace: bool, progress: Callable[[int, int], Any] | None, /
+) -> dict[str, Any]: ...
+def decompress(
+    src: str | bytes | os.PathLike[str], dst: str | bytes | os.PathLike[str], coding: tuple[int, float, int, int, int], bases: Any, replace: bool, progress: Callable[[int, int], Any] | None, /
+) -> dict[str, Any]: ...
+def verify(path: str | bytes | os.PathLike[str], bases: Any, level: int, threads: int, findings: list[tuple[str, int, str]], /) -> None: ...
+def salvage(src: str | bytes | os.PathLike[str], bases: Any, out: str | bytes | os.PathLike[str], replace: bool, /) -> list[tuple[str, int, int]]: ...
+def list_run(dir: str | bytes | os.PathLike[str], /) -> list[dict[str, Any]]: ...
+def dtype_bits(name: str, /) -> int: ...
+def status_name(status: int, /) -> str: ...
+
+version: str
+NONE: int
+FALSE: int
+TRUE: int
+INT: int
+BIGINT: int
+FLOAT: int
+COMPLEX: int
+STR: int
+BYTES: int
+LIST: int
+TUPLE: int
+DICT: int
+ORDERED_DICT: int
+SET: int
+FROZENSET: int
+TORCH_SIZE: int
+DTYPE: int
+DEVICE: int
+NUMPY_SCALAR: int
+TENSOR: int
+NAMED: int
+BYTEARRAY: int
+AS_TORCH: int
+AS_TORCH_PARAMETER: int
+AS_NUMPY: int
+AS_TORCH_REQUIRES_GRAD: int
+AS_PYTHON_BYTES: int
+AS_PYTHON_INTS: int
+AS_SPARSE_PART: int
+OTHER: int
+WEIGHT: int
+MASTER: int
+COPY: int
+M: int
+V: int
+MOMENTUM: int
+PROFILE_LOSSLESS: int
+PROFILE_RESUME: int
+PROFILE_SMALL: int
+PROFILE_WEIGHTS: int
+VERIFY_STRUCTURE: int
+VERIFY_DATA: int
+VERIFY_DECODE: int

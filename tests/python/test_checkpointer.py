@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a run in one process (rows 5, 26, 31, 32, 35, 37)."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+
+import pytest
+import torch
+from helpers import Net, bits, same, steps, training
+
+import ckpress
+
+
+def test_the_tensor_may_change_at_once(run):
+    """Row 31: what was there at the call is saved, whatever happens next."""
+    t = torch.ones(3_000_000)
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        for step in range(1, 6):
+            t.fill_(step)
+            ck.save(step, t=t)
+            t.add_(100)
+    for step in range(1, 6):
+        assert torch.all(ckpress.load(f"{run}@{step}")["t"] == step)
+
+
+def test_load_right_after_save(run):
+    """Row 32: restore waits for the save in flight."""
+    t = torch.arange(2_000_000.0)
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.save(1, t=t)
+        ck.save(2, t=t + 1)
+        live = torch.zeros_like(t)
+        assert ck.restore(t=live) == 2
+        assert torch.equal(live, t + 1)
+
+
+def test_saved_again_without_a_change(run):
+    t = torch.randn(1000)
+    for _ in range(2):
+        with ckpress.Checkpointer(run) as ck:
+            ck.restore(t=t)
+            for step in range(3):
+                ck.save(step, t=t)
+    live = torch.zeros(1000)
+    with ckpress.Checkpointer(run) as ck:
+        assert ck.restore(t=live) == 2 and same(live, t)
+    assert all(row.health == "ok" for row in ckpress.list_run(run))
+
+
+def test_small_changes_are_changes(run):
+    """Row 84: an update of one bit, far below any tolerance."""
+    t = torch.ones(10_000)
+    with ckpress.Checkpointer(run) as ck:
+        ck.save(1, t=t)
+        t[1234] = torch.nextafter(t[1234], torch.tensor(2.0))
+        ck.save(2, t=t)
+    assert same(ckpress.load(run)["t"], t) and not torch.equal(ckpress.load(f"{run}@1")["t"], t)
+
+
+@pytest.mark.parametrize("bad", [0, -1, True, 1.5, "3"])
+def test_keep_last_must_make_sense(run, bad):
+    """Row 26: 0 is neither all nor none."""
+    with pytest.raises(ckpress.InvalidError):
+        ckpress.Checkpointer(run, keep_last=bad)
+
+
+def test_keep_last(run):
+    t = torch.randn(50_000)
+    with ckpress.Checkpointer(run, keep_last=2, key_every=3) as ck:
+        for step in range(1, 11):
+            t[step] += 1
+            ck.save(step, t=t, wait=True)
+    rows = [r for r in ckpress.list_run(run) if r.health == "ok"]
+    assert rows[-1].step == 10 and rows[-2].step == 9 and len(rows) <= 2 + 3
+    assert same(ckpress.load(run)["t"], t)
+
+
+def test_one_writer(run):
+    with ckpress.Checkpointer(run):
+        with pytest.raises(ckpress.BusyError, match=str(os.getpid())):
+            ckpress.Checkpointer(run)
+    ckpress.Checkpointer(run).close()
+
+
+@pytest.mark.parametrize("how", [{"profile": "best"}, {"quality": 0}, {"threads": -1}, {"key_every": 0}, {"when_busy": "replace"}, {"effort": 9}])
+def test_options_are_checked(run, how):
+    with pytest.raises(ckpress.InvalidError, match=next(iter(how))):
+        ckpress.Checkpointer(run, **how)
+
+
+def test_steps_are_checked(run):
+    with ckpress.Checkpointer(run) as ck:
+        for bad in (-1, 1.0, True, 1 << 63):
+            with pytest.raises(ckpress.InvalidError):
+                ck.save(bad, t=1)
+        with pytest.raises(ckpress.InvalidError, match="nothing to save"):
+            ckpress.Checkpointer(str(run) + "2").save(1)
+        with pytest.raises(ckpress.InvalidError, match="reserved"):
+            ck.save(1, rng=1)
+
+
+def test_a_save_that_fails_leaves_the_run_usable(run):
+    with ckpress.Checkpointer(run) as ck:
+        ck.save(1, t=torch.ones(2))
+        with pytest.raises(ckpress.UnsupportedError):
+            ck.save(2, t=object())
+        ck.save(3, t=torch.zeros(2))
+    assert [r.step for r in ckpress.list_run(run)] == [1, 3]
+
+
+def test_stats(run):
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.save(5, t=torch.randn(100_000), wait=True)
+        s = ck.stats
+        assert (s["step"], s["saves"], s["is_key"], s["committed"]) == (5, 1, True, True)
+        assert s["raw_bytes"] == 400_000 and 0 < s["stored_bytes"] and s["stall"] <= s["total"]
+        assert not ck.busy
+
+
+def test_not_closed(run):
+    """A forgotten close() still finishes the save in flight."""
+    ck = ckpress.Checkpointer(run)
+    ck.save(1, t=torch.randn(1_000_000))
+    del ck
+    gc.collect()
+    assert ckpress.load(run)["step"] == 1
+
+
+def test_closed(run):
+    ck = ckpress.Checkpointer(run)
+    ck.save(1, t=torch.ones(1))
+    ck.close()
+    ck.close()
+    with pytest.raises(ValueError, match="closed"):
+        ck.save(2)
+
+
+class TestFinal:
+    """When close() makes a lossless last save."""
+
+    def run_lossy(self, run, *, after=0, final=False, fail=False, **how):
+        model, optimizer, scheduler = training()
+        try:
+            with ckpress.Checkpointer(run, "resume", **how) as ck:
+                steps(model, optimizer, scheduler, 5)
+                ck.save(5, model=model, optimizer=optimizer, final=final)
+                steps(model, optimizer, scheduler, after)
+                if fail:
+                    raise KeyError
+        except KeyError:
+            pass
+        with ckpress.open(run) as f:
+            return not f["model/up.weight"].info["lossy"], len(ckpress.list_run(run)), bits(f["model/up.weight"].read()) == bits(model.up.weight)
+
+    def test_by_close(self, run):
+        assert self.run_lossy(run) == (True, 2, True)
+
+    def test_already_made(self, run):
+        assert self.run_lossy(run, final=True) == (True, 1, True)
+
+    def test_not_when_training_went_on(self, run):
+        assert self.run_lossy(run, after=2) == (False, 1, False)
+
+    def test_not_when_an_exception_ends_it(self, run):
+        assert self.run_lossy(run, fail=True)[:2] == (False, 1)
+
+    def test_not_when_told(self, run):
+        assert self.run_lossy(run, final_on_close=False)[:2] == (False, 1)
+
+
+def test_signals(run):
+    """Row 5: a handler only sets a flag."""
+    seen = []
+    before = signal.signal(signal.SIGUSR1, lambda n, f: seen.append(n))
+    try:
+        with ckpress.Checkpointer(run, signals=(signal.SIGUSR1,)) as ck:
+            assert not ck.should_save
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert ck.should_save and seen == [signal.SIGUSR1]
+            ck.save(1, t=torch.ones(1))
+            assert not ck.should_save
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert len(seen) == 2
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_skip(run):
+    with ckpress.Checkpointer(run, when_busy="skip", rng=False) as ck:
+        taken = [ck.save(i, t=torch.randn(2_000_000)) for i in range(6)]
+        ck.wait()
+        assert taken[0] and len(ckpress.list_run(run)) == sum(taken)
+
+
+def test_threads_take_turns(run):
+    t = torch.randn(100_000)
+    failed = []
+
+    def work(ck, first):
+        try:
+            for i in range(5):
+                ck.save(first + i, wait=True)
+        except Exception as e:
+            failed.append(e)
+
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.register(t=t)
+        workers = [threading.Thread(target=work, args=(ck, 100 * i)) for i in range(3)]
+        [w.start() for w in workers]
+        [w.join() for w in workers]
+    assert not failed and len(ckpress.list_run(run)) == 15
+
+
+def test_the_interpreter_is_free_while_saving(run):
+    """Row 37: another Python thread runs while the state is coded and written."""
+    counted = 0
+    stop = threading.Event()
+
+    def count():
+        nonlocal counted
+        while not stop.is_set():
+            counted += 1
+            time.sleep(0)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        t = torch.randn(4_000_000)
+        ck.save(1, t=t)
+        before = counted
+        ck.wait()
+        after = counted
+    stop.set()
+    thread.join()
+    assert after > before
+
+
+def test_a_forked_child_changes_nothing(run):
+    with ckpress.Checkpointer(run) as ck:
+        ck.save(1, t=torch.ones(2), wait=True)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                ck.save(2, wait=True)
+            except ckpress.ForkError:
+                code = 0
+            os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        ck.save(3, wait=True)
+    assert [r.step for r in ckpress.list_run(run)] == [1, 3]
+
+
+def test_memory_and_files_stay_flat(run):
+    """Row 35: 200 saves."""
+
+    def rss():
+        with open("/proc/self/statm") as f:
+            return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    t = torch.randn(300_000)
+    at = {}
+    with ckpress.Checkpointer(run, keep_last=3, rng=False, threads=1) as ck:
+        for step in range(1, 201):
+            t[step * 7 % 1000] += 1
+            ck.save(step, t=t, wait=True)
+            if step in (20, 200):
+                gc.collect()
+                at[step] = rss(), len(os.listdir("/proc/self/fd"))
+    assert at[200][0] - at[20][0] < 2_000_000 and at[200][1] == at[20][1]
+
+
+def test_metrics_are_kept(run):
+    with ckpress.Checkpointer(run) as ck:
+        ck.save(1, t=torch.ones(1), metrics={"val_loss": torch.tensor(1.25), "acc": 0.5})
+    manifest = next(run.glob("step-*/manifest.json")).read_text()
+    assert "val_loss" in manifest and "1.25" in manifest
+
+
+def test_wide_and_narrow_models_in_one_run(run):
+    """The tensors change from save to save: each restores as it was."""
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        for step, width in ((1, 10), (2, 2000), (3, 10)):
+            ck.save(step, t=torch.full((width,), float(step)))
+    for step, width in ((1, 10), (2, 2000), (3, 10)):
+        assert ckpress.load(f"{run}@{step}")["t"].shape == (width,)
+
+
+def test_a_module_without_tensors(run):
+    with ckpress.Checkpointer(run) as ck:
+        ck.save(1, model=torch.nn.ReLU(), big=Net())
+        assert ck.restore(model=torch.nn.ReLU(), big=Net()) == 1

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Restoring is all or nothing, strict, and says what does not fit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers import Net, bits, snapshot, steps, training
+from torch import nn
+
+import ckpress
+
+
+@pytest.fixture
+def saved(run):
+    model, optimizer, scheduler = training()
+    steps(model, optimizer, scheduler, 2)
+    with ckpress.Checkpointer(run) as ck:
+        ck.save(2, model=model, optimizer=optimizer, scheduler=scheduler)
+    return run
+
+
+def fresh():
+    model, optimizer, scheduler = training(8)
+    steps(model, optimizer, scheduler, 1)
+    return model, optimizer, scheduler
+
+
+def everything(model, optimizer, scheduler):
+    return snapshot(model, optimizer), repr(optimizer.state_dict()["param_groups"]), repr(scheduler.state_dict()), bits(torch.get_rng_state())
+
+
+def test_missing_unexpected_and_shapes_are_named(saved):
+    model, optimizer, scheduler = fresh()
+    model.more = nn.Parameter(torch.zeros(3))
+    del model.frozen
+    model.frozen = nn.Parameter(torch.zeros(5))
+    before = everything(model, optimizer, scheduler)
+    with ckpress.Checkpointer(saved) as ck, pytest.raises(ckpress.MismatchError) as caught:
+        ck.restore(model=model, optimizer=optimizer, scheduler=scheduler)
+    assert caught.value.missing == ["model/more"] and "model/frozen (shape [96] saved, [5] here)" in caught.value.mismatched
+    assert "1 missing" in str(caught.value) and "step-00000002" in str(caught.value)
+    assert everything(model, optimizer, scheduler) == before
+
+
+def test_dtype_is_not_cast(saved):
+    model, optimizer, scheduler = fresh()
+    model.up.to(torch.bfloat16)
+    with ckpress.Checkpointer(saved) as ck, pytest.raises(ckpress.MismatchError, match="f32 saved, torch.bfloat16 here"):
+        ck.restore(model=model, optimizer=optimizer, scheduler=scheduler)
+
+
+def test_a_part_only_when_asked(saved):
+    """Row 83: nothing is left out by default."""
+    model, optimizer, scheduler = fresh()
+    with ckpress.Checkpointer(saved) as ck:
+        with pytest.raises(ckpress.MismatchError) as caught:
+            ck.restore(model=model)
+        assert caught.value.unexpected == ["optimizer", "scheduler"]
+        assert ck.restore(model=model, strict=False) == 2
+    assert bits(model.up.weight) == bits(ckpress.load(saved)["model"]["up.weight"])
+
+
+def test_another_kind(saved):
+    model, optimizer, scheduler = fresh()
+    with ckpress.Checkpointer(saved) as ck, pytest.raises(ckpress.MismatchError, match="optimizer saved, module here"):
+        ck.restore(model=model, optimizer=Net(), scheduler=scheduler)
+
+
+def test_other_groups(saved):
+    model, _, scheduler = fresh()
+    params = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW([{"params": params[:2]}, {"params": params[2:]}])
+    with ckpress.Checkpointer(saved) as ck, pytest.raises(ckpress.MismatchError, match="1 param_groups saved, 2 here"):
+        ck.restore(model=model, optimizer=optimizer, scheduler=scheduler)
+
+
+class Stubborn:
+    """Refuses what it is given, after it has changed."""
+
+    def __init__(self, fail):
+        self.fail, self.value = fail, 1
+
+    def state_dict(self):
+        return {"value": self.value}
+
+    def load_state_dict(self, state):
+        self.value = state["value"]
+        if self.fail and state["value"] == 5:
+            raise RuntimeError("will not")
+
+
+def test_an_object_that_fails_takes_everything_back(run):
+    model, optimizer, scheduler = training()
+    steps(model, optimizer, scheduler, 2)
+    kind, stubborn = Stubborn(False), Stubborn(False)
+    kind.value = stubborn.value = 5
+    with ckpress.Checkpointer(run) as ck:
+        ck.save(2, model=model, optimizer=optimizer, scheduler=scheduler, kind=kind, stubborn=stubborn)
+    model, optimizer, scheduler = fresh()
+    kind, stubborn = Stubborn(False), Stubborn(True)
+    before = everything(model, optimizer, scheduler)
+    with ckpress.Checkpointer(run) as ck, pytest.raises(RuntimeError, match="will not"):
+        ck.restore(model=model, optimizer=optimizer, scheduler=scheduler, kind=kind, stubborn=stubborn)
+    assert (kind.value, stubborn.value) == (1, 1)
+    assert everything(model, optimizer, scheduler) == before
+
+
+def test_damage_is_found_before_anything_is_written(saved):
+    """A bit of a chunk: the restore of that step fails, and every live bit is as before."""
+    shard = next(saved.glob("step-*/shard-*.ckp"))
+    raw = bytearray(shard.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    shard.write_bytes(raw)
+    model, optimizer, scheduler = fresh()
+    before = everything(model, optimizer, scheduler)
+    with ckpress.Checkpointer(saved) as ck:
+        with pytest.raises(ckpress.CorruptError) as caught:
+            ck.restore(step=2, model=model, optimizer=optimizer, scheduler=scheduler)
+        assert "shard-" in caught.value.file or "step-" in caught.value.file
+        with pytest.raises(ckpress.NotFoundError):
+            ck.restore(model=model, optimizer=optimizer, scheduler=scheduler)
+    assert everything(model, optimizer, scheduler) == before
+
+
+def test_optimizer_without_state_gets_it(saved):
+    model, optimizer, scheduler = training(4)
+    with ckpress.Checkpointer(saved) as ck:
+        ck.restore(model=model, optimizer=optimizer, scheduler=scheduler)
+    assert all(set(s) == {"step", "exp_avg", "exp_avg_sq"} and s["step"].item() == 2 for s in optimizer.state.values())
+    assert len(optimizer.state) == len([p for p in model.parameters() if p.requires_grad])
+
+
+def test_live_tensors_stay_the_same_objects(saved):
+    model, optimizer, scheduler = fresh()
+    weight, moment = model.up.weight, optimizer.state[model.up.weight]["exp_avg"]
+    places, version = (weight.data_ptr(), moment.data_ptr()), weight._version
+    with ckpress.Checkpointer(saved) as ck:
+        ck.restore(model=model, optimizer=optimizer, scheduler=scheduler)
+    assert model.up.weight is weight and optimizer.state[weight]["exp_avg"] is moment
+    assert (weight.data_ptr(), moment.data_ptr()) == places and weight._version > version
+
+
+def test_strided_live_tensors(run):
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.save(1, t=torch.arange(6.0).view(2, 3))
+    live = torch.zeros(3, 4)[:, ::2].t()
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.restore(t=live)
+    assert live.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_read_only_array(run):
+    import numpy as np
+
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.save(1, a=np.arange(3))
+    a = np.zeros(3, dtype=int)
+    a.flags.writeable = False
+    with ckpress.Checkpointer(run, rng=False) as ck, pytest.raises(ckpress.MismatchError, match="read-only"):
+        ck.restore(a=a)
+
+
+def test_nothing_there(run):
+    model, optimizer, scheduler = fresh()
+    before = everything(model, optimizer, scheduler)
+    with ckpress.Checkpointer(run) as ck:
+        assert ck.restore(model=model, optimizer=optimizer, scheduler=scheduler) is None
+        with pytest.raises(ckpress.NotFoundError):
+            ck.restore(step=3, model=model, optimizer=optimizer, scheduler=scheduler)
+    assert everything(model, optimizer, scheduler) == before
+
+
+def test_newest_valid_with_a_warning(saved):
+    model, optimizer, scheduler = fresh()
+    with ckpress.Checkpointer(saved) as ck:
+        ck.save(9, model=model, optimizer=optimizer, scheduler=scheduler)
+    shard = next(saved.glob("step-00000009-*/shard-*.ckp"))
+    shard.write_bytes(shard.read_bytes()[:-9])
+    with ckpress.Checkpointer(saved) as ck, pytest.warns(RuntimeWarning, match="step-00000009"):
+        assert ck.restore(model=model, optimizer=optimizer, scheduler=scheduler) == 2
+
+
+def test_stray_files_do_not_matter(saved):
+    """Row 49."""
+    folder = next(saved.glob("step-*"))
+    for name in ("x.orig", ".DS_Store", "Thumbs.db", ".shard.swp"):
+        (folder / name).write_bytes(b"junk")
+        (saved / name).write_bytes(b"junk")
+    foreign = [saved / "step-7 (copy)", saved / "step-00000099", saved / "notes"]
+    for each in foreign:
+        each.mkdir()
+    model, optimizer, scheduler = fresh()
+    with ckpress.Checkpointer(saved) as ck:
+        assert ck.restore(model=model, optimizer=optimizer, scheduler=scheduler) == 2
+    assert all(each.exists() for each in foreign)
+
+
+def test_a_file_is_no_run_of_a_checkpointer(run, tmp_path):
+    assert ckpress.save(tmp_path / "x.ckp", {"a": 1}) is None
+    with pytest.raises(ckpress.Error):
+        ckpress.Checkpointer(tmp_path)

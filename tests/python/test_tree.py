@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain values: everything that is saved comes back as it was; everything else is refused by its path."""
+
+from __future__ import annotations
+
+import array
+import collections
+import enum
+import io
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers import same
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ckpress
+
+
+def through(path, obj):
+    ckpress.save(path, obj)
+    return ckpress.load(path)
+
+
+floats = st.one_of(st.floats(allow_nan=False), st.just(math.nan), st.just(-0.0))
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(), floats, st.complex_numbers(allow_nan=False), st.text(max_size=20), st.binary(max_size=600)
+)
+keys = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=8), st.binary(max_size=8), st.tuples(st.integers(), st.text(max_size=3)))
+numpy_scalars = st.sampled_from([np.float32(1.5), np.int8(-3), np.bool_(True), np.complex128(1 + 2j), np.float16(np.nan), np.datetime64("2020-01-02T03", "h"), np.str_("abc"), np.bytes_(b"xy")])
+torch_values = st.sampled_from([torch.Size([2, 3]), torch.float32, torch.bfloat16, torch.device("cpu"), torch.device("cuda:1"), np.dtype("float64"), np.dtype(">i4")])
+leaves = st.one_of(scalars, numpy_scalars, torch_values)
+trees = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=5),
+        st.lists(inner, max_size=5).map(tuple),
+        st.dictionaries(keys, inner, max_size=5),
+        st.dictionaries(keys, inner, max_size=5).map(collections.OrderedDict),
+        st.frozensets(keys, max_size=5),
+        st.sets(keys, max_size=5),
+        st.lists(inner, max_size=4).map(lambda v: collections.deque(v, maxlen=9)),
+    ),
+    max_leaves=25,
+)
+
+
+@settings(max_examples=250)
+@given(tree=trees)
+def test_trees(tmp_path_factory, tree):
+    path = tmp_path_factory.getbasetemp() / "tree.ckp"
+    assert same(through(path, tree), tree)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        collections.Counter("abca"),
+        collections.defaultdict(list, {"a": [1]}),
+        collections.defaultdict(None, {"a": 1}),
+        collections.deque([1, "x"], maxlen=4),
+        bytearray(b"abc" * 500),
+        b"x" * 100_000,
+        (3, tuple(range(625)), None),
+        1 << 4000,
+        -(1 << 63),
+        -(1 << 63) - 1,
+        array.array("d", [1.0, math.inf, -0.0]),
+        array.array("b", [-1, 2]),
+        "surrogate \udc80 and NUL \0",
+        {"": 1, "a/b": 2, "~": 3},
+    ],
+    ids=lambda v: type(v).__name__,
+)
+def test_known_types(path, value):
+    got = through(path, {"v": value})["v"]
+    assert type(got) is type(value) and got == value
+    if isinstance(value, collections.defaultdict):
+        assert got.default_factory is value.default_factory
+    if isinstance(value, collections.deque):
+        assert got.maxlen == value.maxlen
+
+
+def test_bytes_io(path):
+    got = through(path, {"extra": io.BytesIO(b"opaque" * 99)})["extra"]
+    assert isinstance(got, io.BytesIO) and got.getvalue() == b"opaque" * 99
+
+
+def test_memoryview(path):
+    m = memoryview(bytes(range(24))).cast("H", [3, 4])
+    got = through(path, m)
+    assert got.format == "H" and got.shape == (3, 4) and got.tobytes() == m.tobytes()
+
+
+def test_attributes_of_a_state_dict(path):
+    state = torch.nn.BatchNorm1d(3).state_dict()
+    got = through(path, state)
+    assert type(got) is collections.OrderedDict and got._metadata == state._metadata and same(dict(got), dict(state))
+    torch.nn.BatchNorm1d(3).load_state_dict(got)
+
+
+class Color(enum.IntEnum):
+    RED = 1
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Color.RED, Pair(1, 2), object(), lambda: 0, type, np.array([object()]), np.ma.masked_array([1], [True]), collections.ChainMap(), collections.defaultdict(lambda: 0)],
+    ids=lambda v: type(v).__name__,
+)
+def test_refused_by_path(path, value):
+    with pytest.raises(ckpress.UnsupportedError, match=r"optimizer'\]\['groups'\]\[0\]\['foo'\]"):
+        ckpress.save(path, {"optimizer": {"groups": [{"foo": value}]}})
+    assert not path.exists()
+
+
+def test_a_tensor_as_key_is_refused(path):
+    with pytest.raises(ckpress.UnsupportedError):
+        ckpress.save(path, {torch.ones(1): 1})
+
+
+@pytest.mark.parametrize("depth", [99, 101, 100_000])
+def test_depth(path, depth):
+    value = None
+    for _ in range(depth - 1):
+        value = [value]
+    if depth <= 100:
+        assert same(through(path, value), value)
+    else:
+        with pytest.raises(ckpress.LimitError):
+            ckpress.save(path, value)
+
+
+def test_a_container_in_itself(path):
+    loop = {}
+    loop["loop"] = loop
+    with pytest.raises(ckpress.LimitError):
+        ckpress.save(path, loop)
+
+
+def test_names_stay_apart(path):
+    """Row 47: keys that look the same when they are flattened."""
+    t = [torch.full((2,), float(i)) for i in range(9)]
+    obj = {"a.b": t[0], "a": {"b": t[1], "/": t[2]}, "a/b": t[3], 0: t[4], "0": t[5], "": {"": t[6]}, "a//": t[7], "~": t[8]}
+    got = through(path, obj)
+    assert same(got, obj)
+    with ckpress.open(path) as f:
+        assert len(f) == len(set(f)) == 9
+
+
+def test_long_and_odd_names(path):
+    obj = {"x" * 5000: torch.ones(1), "x" * 5000 + "y": torch.zeros(1), "\0": torch.ones(2), "\ud800": torch.ones(3), "é": torch.ones(1), "é": torch.ones(2), "..": torch.ones(1)}
+    assert same(through(path, obj), obj)
+
+
+def test_containers_keep_their_shape(path):
+    """Row 46: a list of dicts is one value, not a set of flattened keys."""
+    obj = {"k": [{"a": torch.ones(1)}, {"b": 2}], "e": [], "n": {}}
+    assert same(through(path, obj), obj)
+
+
+def test_bytes_do_not_depend_on_the_hash_seed(tmp_path):
+    import os
+    import subprocess
+    import sys
+
+    files = []
+    for seed in ("1", "2"):
+        files.append(tmp_path / seed)
+        code = f"import ckpress; ckpress.save({str(files[-1])!r}, {{'s': {{'a', 'b', 'c', 'd'}}, 'f': frozenset('xyz')}})"
+        subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONHASHSEED": seed})
+    assert files[0].read_bytes() == files[1].read_bytes()
