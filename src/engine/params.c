@@ -104,7 +104,7 @@ ckpi_params_get_factors(ckpi_rd *r, ckpi_factors *f, const ckpi_piece *piece, si
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
-        cols[i] = (size_t)ckpi_rd_varint(r, CKPI_MAX_CHUNK_ELEMS);
+        cols[i] = (size_t)ckpi_rd_varint(r, piece[i].count);     /* the frame has paid for its elements */
         const uint8_t k = ckpi_rd_u8(r);
         if (k > 12)
             ckpi_rd_fail(r, "log2 of a step, at most 12");
@@ -116,7 +116,6 @@ ckpi_params_get_factors(ckpi_rd *r, ckpi_factors *f, const ckpi_piece *piece, si
         st = ckpi_rd_error(r, err, "factors");
         goto done;
     }
-    /* rows + cols <= 2 * (elements + 1) a piece, and the frame has paid for its elements */
     st = ckpi_factors_alloc(f, piece, cols, n, 1, err);
     if (st != CKP_OK)
         goto done;

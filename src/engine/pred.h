@@ -31,7 +31,7 @@ typedef struct ckpi_recon {
     float *sample;               /* every CKPI_SAMPLE-th true weight of the last save */
     size_t n_sample;
 } ckpi_recon;
-#define CKPI_SAMPLE 256
+#define CKPI_SAMPLE 1024
 
 typedef struct ckpi_pred {
     ckpi_table *table;           /* owned */

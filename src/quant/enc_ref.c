@@ -126,10 +126,9 @@ ckpi_q_ref_w(const ckpi_q_wpar *p, const float *w, float *wrec, int8_t *code, ck
         }
         code[j] = (int8_t)d;
         wrec[j] = rec;
-        const float err = f32_abs(w[j] - rec), e = err * p->err_unit, y = x * 16.0f;
+        const float err = f32_abs(w[j] - rec), e = err * p->err_unit;
         a->max_err = f32_max(a->max_err, err);
         a->err2 += (int64_t)f32_rint(f32_min(e * e, CKPI_Q_SQ_MAX));
-        a->move += (int64_t)f32_rint(y * y);
     }
 }
 

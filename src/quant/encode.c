@@ -192,7 +192,6 @@ finish(const job *j)
     ckpi_enc_out *out = j->out;
     out->m_su = a->su;
     out->m_su2 = a->su2;
-    out->move_sq = a->move;
     if (in->v != NULL) {
         out->lcount = in->grid.n - a->not_pos;
         out->lsum = factor_sum(&in->grid) - a->not_pos_p + a->csum * in->grid.vstep;
@@ -211,7 +210,7 @@ static void
 reset(ckpi_enc_out *out)
 {
     out->wesc.n = out->mesc.n = out->vesc.n = 0;
-    out->m_su = out->m_su2 = out->lsum = out->move_sq = 0;
+    out->m_su = out->m_su2 = out->lsum = 0;
     out->lcount = 0;
     out->wstats = (ckpi_wstats){0};
     out->w_max_err = out->v_max_err = out->w_sum_err2 = out->w_sum_w2 = 0;

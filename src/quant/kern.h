@@ -81,7 +81,7 @@ typedef struct ckpi_q_acc {
     float step_max;        /* largest |x - pcol - c| of unescaped codes, by sign: v^ below v */
     float step_min;        /* most negative: v^ above v */
     int64_t su, su2;
-    int64_t move, err2, sq;
+    int64_t err2, sq;
     uint64_t not_finite;   /* w */
     uint32_t max_bits;
     float max_err;

@@ -112,7 +112,6 @@ typedef struct ckpi_enc_out {
     int64_t m_su, m_su2;         /* THREE: sum of |u| * 2^8 over kept, of u^2 * 2^16 over all unescaped elements, |u| clamped to 16 */
     int64_t lsum; uint64_t lcount;   /* sum and count of row + col + c * vstep over positive finite v: mean log v^ (|lsum| < 2^20 an element) */
     ckpi_wstats wstats;          /* of w with wsq_exp: next save's RMS */
-    int64_t move_sq;             /* sum of rint((16 * (w - w^_base)/q)^2) over unescaped elements: at most 2^22 each */
     double w_max_err, v_max_err; /* max |w - w^|; v: a bound on |v - v^| / v over unescaped positive v, at most 2^(1/128) above it */
     double w_sum_err2;           /* sum of squares in units of about (qhi/2^12)^2, made double: exact to that rounding; 0 without w */
     double w_sum_w2;             /* wstats.sum_sq * 2^-wsq_exp */

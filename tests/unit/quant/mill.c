@@ -262,7 +262,6 @@ mill_assert_same(const mill_piece *p, const mill_coded *a, const mill_coded *b)
     assert_true(x->m_su == y->m_su && x->m_su2 == y->m_su2);
     assert_true(x->lsum == y->lsum && x->lcount == y->lcount);
     assert_true(x->wstats.max_bits == y->wstats.max_bits && x->wstats.n_finite == y->wstats.n_finite && x->wstats.sum_sq == y->wstats.sum_sq);
-    assert_true(x->move_sq == y->move_sq);
     assert_true(x->w_max_err == y->w_max_err && x->v_max_err == y->v_max_err);
     assert_true(x->w_sum_err2 == y->w_sum_err2 && x->w_sum_w2 == y->w_sum_w2);
     assert_memory_equal(&a->mg, &b->mg, sizeof a->mg);
