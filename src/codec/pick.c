@@ -31,6 +31,7 @@ typedef struct looks {
     size_t zero;          /* all bits zero */
     size_t kept;          /* equal to the base */
     size_t seen;          /* same bits as an element met before */
+    size_t moved;         /* bits of the differences from the base, summed; as DIFF sees them */
 } looks;
 
 size_t
@@ -53,6 +54,30 @@ bits_at(const void *words, size_t i, unsigned width)
     return v;
 }
 
+static bool
+is_float(const ckpi_block *b)
+{
+    return b->width >= 2 && (b->dtype == CKP_F32 || b->dtype == CKP_BF16 || b->dtype == CKP_F16 || b->dtype == CKP_F64);
+}
+
+/* Length of the difference of two words as DIFF takes it: of floats that of their places in the order of all floats. */
+static unsigned
+difference_bits(uint64_t x, uint64_t y, const ckpi_block *b)
+{
+    const unsigned unused = 64 - 8 * CKPI_MIN(b->width, 8u);
+    int64_t ox = (int64_t)(x << unused), oy = (int64_t)(y << unused);
+    if (is_float(b)) {
+        ox ^= ox < 0 ? INT64_MAX : 0;
+        oy ^= oy < 0 ? INT64_MAX : 0;
+    }
+    uint64_t d = ((uint64_t)ox - (uint64_t)oy) >> unused, length = 0;
+    if (d >> (63 - unused))
+        d = (UINT64_MAX >> unused) - d + 1;
+    for (; d != 0; d >>= 1)
+        length++;
+    return (unsigned)length;
+}
+
 static looks
 look(const ckpi_block *b)
 {
@@ -64,7 +89,11 @@ look(const ckpi_block *b)
         const uint64_t v = bits_at(b->data, i, b->width);
         uint64_t *slot = &met[(v * UINT64_C(0x9E3779B97F4A7C15)) >> 53];
         l.zero += v == 0;
-        l.kept += b->base != NULL && v == bits_at(b->base, i, b->width);
+        if (b->base != NULL) {
+            const uint64_t old = bits_at(b->base, i, b->width);
+            l.kept += v == old;
+            l.moved += difference_bits(v, old, b);
+        }
         /* 2-byte elements repeat by chance: a thousand values are common ones. Four in a row do not. */
         l.seen += v != 0 && *slot == v;
         *slot = v;
@@ -72,21 +101,28 @@ look(const ckpi_block *b)
     return l;
 }
 
+/*
+ * Floats that have moved little from the base: their differences are shorter than a mantissa by more than their lengths and
+ * signs can cost, so no other codec comes near DIFF, unless nearly all are the same: then MASK is as small, and faster.
+ */
 static bool
-is_float(const ckpi_block *b)
+surely_diff(const ckpi_block *b, const looks *l)
 {
-    return b->width >= 2 && (b->dtype == CKP_F32 || b->dtype == CKP_BF16 || b->dtype == CKP_F16 || b->dtype == CKP_F64);
+    const ckpi_dtype_info *info = ckpi_dtype_get(b->dtype);
+    return b->base != NULL && is_float(b) && info != NULL && 2 * l->moved + 3 * l->n < 2 * l->n * info->mant_bits;
 }
 
 /* Whether a codec could be the smallest for what the look has seen. */
 static bool
 could_win(uint8_t id, bool with_base, const ckpi_block *b, const looks *l)
 {
+    const bool diff = surely_diff(b, l);
     switch (id) {
-    case CKPI_CODEC_RANS: return b->width == 1; /* wider elements: their planes are better */
-    case CKPI_CODEC_MASK: return (with_base ? l->kept : l->zero) * 16 >= l->n;
-    case CKPI_CODEC_LZ: return !is_float(b) || l->seen * (b->width == 2 ? 1 : 16) >= l->n;
     case CKPI_CODEC_RAW: return false;          /* the fall-back */
+    case CKPI_CODEC_RANS: return b->width == 1; /* wider elements: their planes are better */
+    case CKPI_CODEC_PLANES: return !diff;
+    case CKPI_CODEC_MASK: return (with_base ? l->kept : l->zero) * 16 >= l->n * (diff ? 15 : 1);
+    case CKPI_CODEC_LZ: return !is_float(b) || l->seen * (b->width == 2 ? 1 : 16) >= l->n;
     default: return true;
     }
 }

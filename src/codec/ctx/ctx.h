@@ -9,9 +9,9 @@
 
 #define CKPI_CTX_MAX 16
 
-/* Appends one stream for each of the `contexts` contexts; ctx[i] < contexts <= CKPI_CTX_MAX. */
-CKP_MUST_USE ckp_status ckpi_ctx_put(ckpi_buf *out, const uint8_t *sym, const uint8_t *ctx, size_t n, unsigned contexts, ckpi_scratch *ws,
-                                     uint32_t cpu, ckp_error *err);
+/* Appends one stream for each of the `contexts` contexts; ctx[i] < contexts <= CKPI_CTX_MAX. hist: receives the counts of all symbols. */
+CKP_MUST_USE ckp_status ckpi_ctx_put(ckpi_buf *out, const uint8_t *sym, const uint8_t *ctx, size_t n, unsigned contexts,
+                                     uint32_t hist[256], ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
 /* Reads them into sym, n bytes. */
 CKP_MUST_USE ckp_status ckpi_ctx_get(ckpi_rd *in, uint8_t *sym, const uint8_t *ctx, size_t n, unsigned contexts, ckpi_scratch *ws,
                                      uint32_t cpu, ckp_error *err);

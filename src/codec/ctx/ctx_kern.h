@@ -7,9 +7,10 @@
 
 typedef struct ckpi_ctx_kern {
     uint32_t needs;
-    /* Splits a leading part of the n symbols and returns its length: the caller's plain loop does the rest. */
-    size_t (*split)(uint8_t *const end, uint8_t **at, const uint8_t *sym, const uint8_t *ctx, size_t n, unsigned contexts);
-    size_t (*merge)(const uint8_t *const end, const uint8_t **at, uint8_t *sym, const uint8_t *ctx, size_t n, unsigned contexts);
+    /* Both do a leading part of the n symbols and return its length: the caller's plain loop does the rest. 64 bytes from at[c]
+       on are stored or loaded, whatever belongs there. */
+    size_t (*split)(uint8_t **at, const uint8_t *sym, const uint8_t *ctx, size_t n, unsigned contexts);
+    size_t (*merge)(const uint8_t **at, uint8_t *sym, const uint8_t *ctx, size_t n, unsigned contexts);
 } ckpi_ctx_kern;
 
 /* NULL: none for this feature word. */

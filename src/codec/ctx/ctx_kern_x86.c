@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* VBMI2's byte compress and expand do a context of 64 symbols in one instruction; without it, pext and pdep do eight. */
+/* VBMI2's byte compress and expand do one context of 64 symbols at a time. */
 #include "base/cpu.h"
 #include "codec/ctx/ctx_kern.h"
 #if CKPI_X86
@@ -7,37 +7,31 @@
 #include <string.h>
 
 CKPI_TARGET_VBMI2 static size_t
-split_vbmi2(uint8_t *const end, uint8_t **at, const uint8_t *sym, const uint8_t *ctx, size_t n, unsigned contexts)
+split_vbmi2(uint8_t **at, const uint8_t *sym, const uint8_t *ctx, size_t n, unsigned contexts)
 {
     size_t i = 0;
-    /* A context's bytes are stored as whole vectors: what runs over is overwritten by that place's owner only if the owner
-       comes later, so each store is masked to its count. */
-    (void)end;
     for (; i + 64 <= n; i += 64) {
         const __m512i s = _mm512_loadu_si512(sym + i), c = _mm512_loadu_si512(ctx + i);
         for (unsigned k = 0; k < contexts; k++) {
             const __mmask64 of = _mm512_cmpeq_epi8_mask(c, _mm512_set1_epi8((char)k));
-            const unsigned count = (unsigned)_mm_popcnt_u64(of);
-            _mm512_mask_storeu_epi8(at[k], _bzhi_u64(~0ULL, count), _mm512_maskz_compress_epi8(of, s));
-            at[k] += count;
+            _mm512_storeu_si512(at[k], _mm512_maskz_compress_epi8(of, s));
+            at[k] += (unsigned)_mm_popcnt_u64(of);
         }
     }
     return i;
 }
 
 CKPI_TARGET_VBMI2 static size_t
-merge_vbmi2(const uint8_t *const end, const uint8_t **at, uint8_t *sym, const uint8_t *ctx, size_t n, unsigned contexts)
+merge_vbmi2(const uint8_t **at, uint8_t *sym, const uint8_t *ctx, size_t n, unsigned contexts)
 {
     size_t i = 0;
-    (void)end;
     for (; i + 64 <= n; i += 64) {
         const __m512i c = _mm512_loadu_si512(ctx + i);
         __m512i s = _mm512_setzero_si512();
         for (unsigned k = 0; k < contexts; k++) {
             const __mmask64 of = _mm512_cmpeq_epi8_mask(c, _mm512_set1_epi8((char)k));
-            const unsigned count = (unsigned)_mm_popcnt_u64(of);
-            s = _mm512_mask_expand_epi8(s, of, _mm512_maskz_loadu_epi8(_bzhi_u64(~0ULL, count), at[k]));
-            at[k] += count;
+            s = _mm512_mask_expand_epi8(s, of, _mm512_loadu_si512(at[k]));
+            at[k] += (unsigned)_mm_popcnt_u64(of);
         }
         _mm512_storeu_si512(sym + i, s);
     }

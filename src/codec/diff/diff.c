@@ -77,11 +77,9 @@ choose(ckpi_diff_par *p, const ckpi_block *b)
 }
 
 static size_t
-bits_bytes(const uint8_t *sym, size_t n, const uint8_t rest[256])
+counted_bytes(const uint32_t hist[256], const uint8_t rest[256])
 {
-    uint32_t hist[256];
     uint64_t bits = 0;
-    ckpi_rans_hist(sym, n, hist);
     for (unsigned s = 0; s < 256; s++)
         bits += (uint64_t)hist[s] * rest[s];
     return (size_t)((bits + 7) / 8);
@@ -98,7 +96,7 @@ encode_coded(ckpi_buf *out, const ckpi_block *b, ckpi_scratch *ws, uint32_t cpu,
     if (sym == NULL || ctx == NULL || magnitude == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "diff: no memory for %zu elements", b->n);
     const ckpi_diff_kern *kern = ckpi_diff_kern_pick(b->width, cpu);
-    kern->symbols(&p, b->data, b->base, b->n, sym, magnitude);
+    ckpi_diff_symbols(&p, b->data, b->base, b->n, sym, magnitude, cpu);
     if (p.contexts > 1)
         kern->contexts(&p, b->base, b->n, ctx);
 
@@ -106,14 +104,16 @@ encode_coded(ckpi_buf *out, const ckpi_block *b, ckpi_scratch *ws, uint32_t cpu,
     ckpi_buf_u8(out, (uint8_t)p.msb);
     ckpi_buf_u8(out, (uint8_t)p.contexts);
     ckpi_buf_u16(out, (uint16_t)p.top);
-    const ckp_status st = ckpi_ctx_put(out, sym, ctx, b->n, p.contexts, ws, cpu, err);
+    uint32_t hist[256];
+    const ckp_status st = ckpi_ctx_put(out, sym, ctx, b->n, p.contexts, hist, ws, cpu, err);
     if (st != CKP_OK)
         return st;
     uint8_t rest[256];
     ckpi_diff_rest_bits(rest, p.msb, p.width);
-    uint8_t *place = ckpi_buf_extend(out, bits_bytes(sym, b->n, rest));
+    const size_t bytes = counted_bytes(hist, rest);
+    uint8_t *place = ckpi_buf_extend(out, bytes);
     if (place != NULL)
-        ckpi_diff_bits_put(place, sym, magnitude, b->n, p.width, rest);
+        ckpi_diff_bits_pick(p.width, cpu)->put(place, bytes, sym, magnitude, b->n, rest);
     return ckpi_buf_status(out, err, "diff");
 }
 
@@ -168,13 +168,14 @@ decode_coded(ckpi_rd *in, const ckpi_block *b, void *dst, ckpi_scratch *ws, uint
         return st;
     uint8_t rest[256];
     ckpi_diff_rest_bits(rest, p.msb, p.width);
-    const size_t bytes = bits_bytes(sym, b->n, rest);
-    const uint8_t *bits = ckpi_rd_bytes(in, bytes);
-    if (!ckpi_rd_done(in)) {
+    uint64_t lead[256];
+    ckpi_diff_leads(lead, rest, p.msb);
+    const size_t left = ckpi_rd_left(in);
+    const uint64_t bits = ckpi_diff_bits_pick(p.width, cpu)->get(magnitude, in->data + in->pos, left, sym, b->n, rest, lead);
+    if ((bits + 7) / 8 != left) {
         ckpi_rd_fail(in, "exactly the low bits of all differences");
         return ckpi_rd_error(in, err, "diff");
     }
-    ckpi_diff_bits_get(magnitude, bits, bytes, sym, b->n, p.width, rest, p.msb);
     kern->words(&p, dst, b->base, b->n, sym, magnitude);
     return CKP_OK;
 }

@@ -27,13 +27,22 @@ typedef struct ckpi_diff_par {
  */
 typedef struct ckpi_diff_kern {
     uint32_t needs;
-    void (*symbols)(const ckpi_diff_par *p, const void *words, const void *base, size_t n, uint8_t *sym, void *magnitude);
+    /* does a leading part of n (whole vectors; the reference does all) and returns its length */
+    size_t (*symbols)(const ckpi_diff_par *p, const void *words, const void *base, size_t n, uint8_t *sym, void *magnitude);
     void (*contexts)(const ckpi_diff_par *p, const void *base, size_t n, uint8_t *ctx);
     /* magnitude holds each |d| with its low bits; words = base + d */
     void (*words)(const ckpi_diff_par *p, void *words, const void *base, size_t n, const uint8_t *sym, const void *magnitude);
 } ckpi_diff_kern;
 
 const ckpi_diff_kern *ckpi_diff_kern_pick(unsigned width, uint32_t cpu);
+void ckpi_diff_symbols(const ckpi_diff_par *p, const void *words, const void *base, size_t n, uint8_t *sym, void *magnitude, uint32_t cpu);
+
+/* Most low bits that a symbol can have. */
+static inline unsigned
+ckpi_diff_rest_most(unsigned msb, unsigned width)
+{
+    return 8 * width - 1 - msb;
+}
 
 /* Number of low bits that go with each symbol, for one msb. Symbols that no width can have count as 0. */
 void ckpi_diff_rest_bits(uint8_t rest[256], unsigned msb, unsigned width);
@@ -41,9 +50,18 @@ void ckpi_diff_rest_bits(uint8_t rest[256], unsigned msb, unsigned width);
 /* What the bits of a block are. False: not for this codec. */
 bool ckpi_diff_par_of(ckpi_diff_par *p, const ckpi_block *b);
 
-/* The low bits, as one string, lowest first. Words are of p->width bytes. */
-size_t ckpi_diff_bits_put(uint8_t *dst, const uint8_t *sym, const void *magnitude, size_t n, unsigned width, const uint8_t rest[256]);
-/* Fills magnitude with the leading part of each symbol and these bits; src has exactly the bits' bytes. */
-void ckpi_diff_bits_get(void *magnitude, const uint8_t *src, size_t len, const uint8_t *sym, size_t n, unsigned width,
-                        const uint8_t rest[256], unsigned msb);
+/* The low bits, as one string, lowest first, filled with zeros. Words are of `width` bytes. */
+typedef struct ckpi_diff_bits {
+    /* room: the string's exact size */
+    void (*put)(uint8_t *dst, size_t room, const uint8_t *sym, const void *magnitude, size_t n, const uint8_t rest[256]);
+    /* Fills magnitude with the leading part of each symbol (lead) and its bits, and returns how many bits there should have
+       been; beyond len they read as zeros. */
+    uint64_t (*get)(void *magnitude, const uint8_t *src, size_t len, const uint8_t *sym, size_t n, const uint8_t rest[256],
+                const uint64_t lead[256]);
+} ckpi_diff_bits;
+
+const ckpi_diff_bits *ckpi_diff_bits_pick(unsigned width, uint32_t cpu);
+
+/* The part of |d| that a symbol says, its low bits zero. */
+void ckpi_diff_leads(uint64_t lead[256], const uint8_t rest[256], unsigned msb);
 #endif

@@ -1,39 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The low bits of differences as one string of bits. Eight bytes are written and read at a time, except near the end. */
+#include <string.h>
 #include "base/bytes.h"
+#include "base/cpu.h"
 #include "codec/diff/diff.h"
 
 void
 ckpi_diff_rest_bits(uint8_t rest[256], unsigned msb, unsigned width)
 {
-    const unsigned most = 8 * width - 1 - (8 * width > 1 + msb ? msb : 0);
+    const unsigned most = ckpi_diff_rest_most(msb, width);
     for (unsigned s = 0; s < 256; s++) {
         const unsigned t = s >> 1, bits = t < (2u << msb) ? 0 : (t >> msb) - 1;
         rest[s] = (uint8_t)(bits <= most ? bits : 0);
     }
 }
 
-static uint64_t
-load(const void *words, size_t i, unsigned width)
+void
+ckpi_diff_leads(uint64_t lead[256], const uint8_t rest[256], unsigned msb)
 {
-    const uint8_t *at = (const uint8_t *)words + i * width;
-    switch (width) {
-    case 1: return *at;
-    case 2: return ckpi_ld16(at);
-    case 4: return ckpi_ld32(at);
-    default: return ckpi_ld64(at);
-    }
-}
-
-static void
-store(void *words, size_t i, unsigned width, uint64_t v)
-{
-    uint8_t *at = (uint8_t *)words + i * width;
-    switch (width) {
-    case 1: *at = (uint8_t)v; break;
-    case 2: ckpi_st16(at, (uint16_t)v); break;
-    case 4: ckpi_st32(at, (uint32_t)v); break;
-    default: ckpi_st64(at, v); break;
+    for (unsigned s = 0; s < 256; s++) {
+        const unsigned t = s >> 1;
+        lead[s] = rest[s] == 0 ? t : (uint64_t)((1u << msb) + (t & ((1u << msb) - 1))) << rest[s];
     }
 }
 
@@ -55,20 +42,11 @@ put_bits(bit_writer *w, uint64_t v, unsigned count)
     }
 }
 
-size_t
-ckpi_diff_bits_put(uint8_t *dst, const uint8_t *sym, const void *magnitude, size_t n, unsigned width, const uint8_t rest[256])
+static inline void
+put_last(bit_writer *w)
 {
-    bit_writer w = {.at = dst};
-    for (size_t i = 0; i < n; i++) {
-        const unsigned count = rest[sym[i]], low = CKPI_MIN(count, 32u);
-        const uint64_t v = load(magnitude, i, width);
-        put_bits(&w, v, low);
-        if (count > 32)
-            put_bits(&w, v >> 32, count - 32);
-    }
-    if (w.fill != 0)
-        *w.at++ = (uint8_t)w.word;
-    return (size_t)(w.at - dst);
+    if (w->fill != 0)
+        *w->at++ = (uint8_t)w->word;
 }
 
 /* count <= 56 bits from bit `pos` on; beyond the end there are zeros. */
@@ -77,26 +55,109 @@ get_bits(const uint8_t *src, size_t len, uint64_t pos, unsigned count)
 {
     const size_t at = (size_t)(pos >> 3);
     uint64_t word = 0;
-    if (at + 8 <= len)
+    if (at < len && len - at >= 8)
         word = ckpi_ld64(src + at);
     else
-        for (size_t i = 0; at + i < len; i++)
+        for (size_t i = 0; i < 8 && at + i < len; i++)
             word |= (uint64_t)src[at + i] << (8 * i);
     return (word >> (pos & 7)) & ((UINT64_C(1) << count) - 1);
 }
 
-void
-ckpi_diff_bits_get(void *magnitude, const uint8_t *src, size_t len, const uint8_t *sym, size_t n, unsigned width, const uint8_t rest[256],
-                   unsigned msb)
+static inline uint8_t
+ld8(const void *p)
+{
+    return *(const uint8_t *)p;
+}
+
+static inline void
+st8(void *p, uint8_t v)
+{
+    *(uint8_t *)p = v;
+}
+
+#define LOAD64 ckpi_ld64
+#define STORE64 ckpi_st64
+#define NAME(f) f##_8
+#define TARGET
+#define WORD uint8_t
+#define GROUP 4
+#define LOAD ld8
+#define STORE st8
+#include "codec/diff/diff_bits.inc"
+
+#define NAME(f) f##_16
+#define TARGET
+#define WORD uint16_t
+#define GROUP 3
+#define LOAD ckpi_ld16
+#define STORE ckpi_st16
+#include "codec/diff/diff_bits.inc"
+
+#define NAME(f) f##_32
+#define TARGET
+#define WORD uint32_t
+#define GROUP 1
+#define LOAD ckpi_ld32
+#define STORE ckpi_st32
+#include "codec/diff/diff_bits.inc"
+
+/* Up to 63 bits at once: in two parts. */
+static void
+put_64(uint8_t *dst, size_t room, const uint8_t *sym, const void *magnitude, size_t n, const uint8_t rest[256])
+{
+    bit_writer w = {.at = dst};
+    (void)room;
+    for (size_t i = 0; i < n; i++) {
+        const unsigned count = rest[sym[i]], low = CKPI_MIN(count, 32u);
+        const uint64_t v = ckpi_ld64((const uint8_t *)magnitude + 8 * i);
+        put_bits(&w, v, low);
+        put_bits(&w, v >> 32, count - low);
+    }
+    put_last(&w);
+}
+
+static uint64_t
+get_64(void *magnitude, const uint8_t *src, size_t len, const uint8_t *sym, size_t n, const uint8_t rest[256], const uint64_t lead[256])
 {
     uint64_t pos = 0;
     for (size_t i = 0; i < n; i++) {
-        const unsigned count = rest[sym[i]], low = CKPI_MIN(count, 32u), t = sym[i] >> 1;
-        uint64_t v = get_bits(src, len, pos, low);
-        if (count > 32)
-            v |= get_bits(src, len, pos + 32, count - 32) << 32;
+        const unsigned count = rest[sym[i]], low = CKPI_MIN(count, 32u);
+        const uint64_t v = get_bits(src, len, pos, low) | get_bits(src, len, pos + low, count - low) << 32;
         pos += count;
-        const uint64_t lead = count == 0 ? t : (1u << msb) + (t & ((1u << msb) - 1));
-        store(magnitude, i, width, lead << count | v);
+        ckpi_st64((uint8_t *)magnitude + 8 * i, lead[sym[i]] | v);
     }
+    return pos;
+}
+
+#if CKPI_X86
+/* The same bodies with BMI2's shifts and masks. */
+#define NAME(f) f##_16_bmi2
+#define TARGET CKPI_TARGET_AVX2
+#define WORD uint16_t
+#define GROUP 3
+#define LOAD ckpi_ld16
+#define STORE ckpi_st16
+#include "codec/diff/diff_bits.inc"
+
+#define NAME(f) f##_32_bmi2
+#define TARGET CKPI_TARGET_AVX2
+#define WORD uint32_t
+#define GROUP 1
+#define LOAD ckpi_ld32
+#define STORE ckpi_st32
+#include "codec/diff/diff_bits.inc"
+#endif
+
+const ckpi_diff_bits *
+ckpi_diff_bits_pick(unsigned width, uint32_t cpu)
+{
+    static const ckpi_diff_bits ref[4] = {{put_8, get_8}, {put_16, get_16}, {put_32, get_32}, {put_64, get_64}};
+#if CKPI_X86
+    static const ckpi_diff_bits bmi2[2] = {{put_16_bmi2, get_16_bmi2}, {put_32_bmi2, get_32_bmi2}};
+    if ((cpu & CKPI_CPU_AVX2) && (width == 2 || width == 4))
+        return &bmi2[width / 4];
+#else
+    (void)cpu;
+#endif
+    return &ref[width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3];
 }

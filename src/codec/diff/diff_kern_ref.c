@@ -19,24 +19,32 @@ store8(void *p, uint8_t v)
 #define WORD uint8_t
 #define LOAD load8
 #define STORE store8
+#define TARGET
+#include "codec/diff/diff_simple.inc"
 #include "codec/diff/diff_kern.inc"
 
 #define NAME(f) f##_16_ref
 #define WORD uint16_t
 #define LOAD ckpi_ld16
 #define STORE ckpi_st16
+#define TARGET
+#include "codec/diff/diff_simple.inc"
 #include "codec/diff/diff_kern.inc"
 
 #define NAME(f) f##_32_ref
 #define WORD uint32_t
 #define LOAD ckpi_ld32
 #define STORE ckpi_st32
+#define TARGET
+#include "codec/diff/diff_simple.inc"
 #include "codec/diff/diff_kern.inc"
 
 #define NAME(f) f##_64_ref
 #define WORD uint64_t
 #define LOAD ckpi_ld64
 #define STORE ckpi_st64
+#define TARGET
+#include "codec/diff/diff_simple.inc"
 #include "codec/diff/diff_kern.inc"
 
 const ckpi_diff_kern ckpi_diff_kern_ref[4] = {
@@ -45,10 +53,3 @@ const ckpi_diff_kern ckpi_diff_kern_ref[4] = {
     {0, symbols_32_ref, contexts_32_ref, words_32_ref},
     {0, symbols_64_ref, contexts_64_ref, words_64_ref},
 };
-
-const ckpi_diff_kern *
-ckpi_diff_kern_pick(unsigned width, uint32_t cpu)
-{
-    (void)cpu;
-    return &ckpi_diff_kern_ref[width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3];
-}

@@ -6,6 +6,7 @@
 #ifndef CKPI_CODEC_FLOAT_H
 #define CKPI_CODEC_FLOAT_H
 #include "base/buf.h"
+#include "base/bytes.h"
 #include "base/cursor.h"
 #include "codec/codec.h"
 #include "codec/planes/float_kern.h"
@@ -45,6 +46,13 @@ typedef struct ckpi_float_plan {
 
 /* Whether a block's elements are floats that can be split. */
 bool ckpi_float_type_of(const ckpi_block *b, ckpi_float_type *type);
+
+static inline uint64_t
+ckpi_float_word(const ckpi_float_type *t, const void *words, size_t i)
+{
+    const uint8_t *at = (const uint8_t *)words + i * t->width;
+    return t->width == 2 ? ckpi_ld16(at) : t->width == 4 ? ckpi_ld32(at) : ckpi_ld64(at);
+}
 
 static inline unsigned
 ckpi_float_low_bits(const ckpi_float_plan *p)

@@ -2,6 +2,7 @@
 #include <string.h>
 #include "base/bytes.h"
 #include "base/fail.h"
+#include "codec/count/count.h"
 #include "codec/pack/pack.h"
 #include "codec/planes/float.h"
 #include "codec/planes/float_wire.h"
@@ -84,8 +85,7 @@ get_side(ckpi_rd *in, ckpi_float_plan *p, unsigned flags, ckpi_scratch *ws, uint
 static ckp_status
 get_escapes(ckpi_rd *in, parts *t, const ckpi_float_plan *p, size_t symbols, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
 {
-    for (size_t i = 0; i < symbols; i++)
-        t->escapes += t->sym[i] == p->esc;
+    t->escapes = ckpi_count_byte(t->sym, symbols, p->esc, cpu);
     ckp_status st = CKP_OK;
     for (unsigned half = 0; t->escapes != 0 && st == CKP_OK && half < 2; half++)
         st = ckpi_stream_get(in, &t->escape[half], t->escapes, ws, cpu, err);

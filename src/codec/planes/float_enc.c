@@ -94,11 +94,10 @@ list_escapes(uint16_t *list, const parts *t, const ckpi_float_plan *p, const uin
             continue;
         const ckpi_float_row r = ckpi_float_row_of(p, i);
         const size_t n = ckpi_float_row_size(p, i);
-        for (size_t j = 0; j < n; j++) {
-            if (t->sym[at + j] != p->esc)
-                continue;
-            const uint8_t *from = data + (i * p->row_len + j) * p->type.width;
-            const uint64_t word = p->type.width == 2 ? ckpi_ld16(from) : p->type.width == 4 ? ckpi_ld32(from) : ckpi_ld64(from);
+        const uint8_t *sym = t->sym + at;
+        for (const uint8_t *e = sym; (e = memchr(e, (int)p->esc, n - (size_t)(e - sym))) != NULL; e++) {
+            const size_t j = (size_t)(e - sym);
+            const uint64_t word = ckpi_float_word(&p->type, data, i * p->row_len + j);
             const uint64_t sum = ((word & magnitude) + r.add - ((uint64_t)r.col[j] << r.col_shift)) & word_mask;
             list[found++] = (uint16_t)(sum >> r.low_bits);
         }

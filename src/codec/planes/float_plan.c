@@ -88,13 +88,6 @@ ckpi_float_count(ckpi_float_plan *p)
     return true;
 }
 
-static uint64_t
-word_at(const ckpi_float_type *t, const uint8_t *data, size_t i)
-{
-    const uint8_t *at = data + i * t->width;
-    return t->width == 2 ? ckpi_ld16(at) : t->width == 4 ? ckpi_ld32(at) : ckpi_ld64(at);
-}
-
 static unsigned
 trailing_zeros(uint64_t x, unsigned most)
 {
@@ -175,7 +168,7 @@ take_run(sample *s, const ckpi_float_plan *p, const uint8_t *data, size_t first,
         }
         if (ckpi_float_row_class(p, row) == CKPI_ROW_ZERO)
             continue;
-        s->x[s->n] = (int32_t)((word_at(&p->type, data, i) & magnitude) >> fine);
+        s->x[s->n] = (int32_t)((ckpi_float_word(&p->type, data, i) & magnitude) >> fine);
         s->row_at[s->n] = (uint32_t)row;
         s->col_at[s->n++] = (uint32_t)col;
     }

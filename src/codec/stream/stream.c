@@ -71,30 +71,49 @@ put_rans(ckpi_buf *out, const uint8_t *src, size_t n, const uint32_t *hist, ckpi
     return st;
 }
 
-ckp_status
-ckpi_stream_put(ckpi_buf *out, const uint8_t *src, size_t n, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
+static ckp_status
+put_stored(ckpi_buf *out, const uint8_t *src, size_t n, ckp_error *err)
 {
-    if (is_repeated(src, n)) {
-        ckpi_buf_u8(out, KIND_REPEATED);
-        ckpi_buf_u8(out, src[0]);
-        return ckpi_buf_status(out, err, "stream");
-    }
-    if (n >= SHORTEST && n <= CKPI_RANS_MAX) {
-        uint32_t hist[256];
-        ckpi_rans_hist(src, n, hist);
-        if (rans_cost(hist, n) < n - n / GAIN) {
-            bool pays = false;
-            const ckp_status st = put_rans(out, src, n, hist, ws, cpu, &pays, err);
-            if (st != CKP_OK)
-                return st;
-            if (pays)
-                return ckpi_buf_status(out, err, "stream");
-        }
-    }
     uint8_t *place = ckpi_stream_put_raw(out, n);
     if (place != NULL && n != 0)
         memcpy(place, src, n);
     return ckpi_buf_status(out, err, "stream");
+}
+
+static ckp_status
+put_repeated(ckpi_buf *out, uint8_t value, ckp_error *err)
+{
+    ckpi_buf_u8(out, KIND_REPEATED);
+    ckpi_buf_u8(out, value);
+    return ckpi_buf_status(out, err, "stream");
+}
+
+ckp_status
+ckpi_stream_put_counted(ckpi_buf *out, const uint8_t *src, size_t n, const uint32_t hist[256], ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
+{
+    if (n >= 2 && hist[src[0]] == n)
+        return put_repeated(out, src[0], err);
+    if (n >= SHORTEST && rans_cost(hist, n) < n - n / GAIN) {
+        bool pays = false;
+        const ckp_status st = put_rans(out, src, n, hist, ws, cpu, &pays, err);
+        if (st != CKP_OK)
+            return st;
+        if (pays)
+            return ckpi_buf_status(out, err, "stream");
+    }
+    return put_stored(out, src, n, err);
+}
+
+ckp_status
+ckpi_stream_put(ckpi_buf *out, const uint8_t *src, size_t n, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
+{
+    if (is_repeated(src, n))
+        return put_repeated(out, src[0], err);
+    if (n < SHORTEST || n > CKPI_RANS_MAX)
+        return put_stored(out, src, n, err);
+    uint32_t hist[256];
+    ckpi_rans_hist(src, n, hist);
+    return ckpi_stream_put_counted(out, src, n, hist, ws, cpu, err);
 }
 
 /* *bytes: where to decode to; NULL asks for scratch memory, or for the payload itself. */

@@ -15,6 +15,10 @@
 /* Appends a stream of n bytes to out, whose memory is never moved (out.max = out.cap). Failures: out's own, CKP_ENOMEM. */
 CKP_MUST_USE ckp_status ckpi_stream_put(ckpi_buf *out, const uint8_t *src, size_t n, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
 
+/* The same where the caller has counted the bytes. */
+CKP_MUST_USE ckp_status ckpi_stream_put_counted(ckpi_buf *out, const uint8_t *src, size_t n, const uint32_t hist[256], ckpi_scratch *ws,
+                                                uint32_t cpu, ckp_error *err);
+
 /* The same for bytes that are known not to shrink: gives the place to write them to, or NULL (out says why). */
 uint8_t *ckpi_stream_put_raw(ckpi_buf *out, size_t n);
 
