@@ -172,8 +172,12 @@ step_v(replay *r, const ckpi_chunk *k, ckp_error *err)
             return ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "a v chunk moves factors that its base has not");
         st = ckpi_params_get_moves(&rd, &r->rec.fac, r->ws, r->cpu, err);
     }
-    if (st == CKP_OK)
+    if (st == CKP_OK && !r->fac_known)
+        return ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "a v chunk without factors");
+    if (st == CKP_OK) {
+        ckpi_params_get_lifts(&rd, &r->rec.fac);
         st = params_end(&rd, "parameters of a v chunk", err);
+    }
     if (st == CKP_OK && (!r->fac_known || (!key && !r->v_known)))
         st = ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "a v chunk without factors, or without a base");
     int8_t *diff = st == CKP_OK ? ckpi_scratch_get(r->ws, r->n) : NULL;

@@ -198,6 +198,7 @@ encode_v(const lossy *x, ckpi_encoded *e, ckp_error *err)
         ckpi_params_put_factors(&e->body, &x->rec->fac, x->ws, x->cpu);
     else
         ckpi_params_put_moves(&e->body, x->s->moves, x->rec->fac.mem_n, x->ws, x->cpu);
+    ckpi_params_put_lifts(&e->body, &x->rec->fac);
     const size_t params = e->body.len;
     ckpi_params_put_escapes(&e->body, x->s->vesc.at, x->s->vesc.n, width_of(c.dtype));
     st = put_codes(x, e, (seams){params, e->body.len}, x->s->vdiff, err);

@@ -3,6 +3,8 @@
 #include <string.h>
 #include "base/bytes.h"
 #include "base/fail.h"
+#include "base/fixed.h"
+#include "base/float.h"
 #include "engine/factors.h"
 
 #define EVERY 8u                 /* rows, and shares of a row, of the sample */
@@ -123,6 +125,28 @@ ckpi_factors_follow(ckpi_fac *f, const float *v, int8_t *diff, ckpi_scratch *ws,
     const ckp_status st = f->blocks ? follow_blocks(f, v, diff, ws, cpu, err) : follow_matrix(f, v, diff, ws, cpu, err);
     ckpi_scratch_release(ws, mark);
     return st;
+}
+
+/* A prime near the square root of a chunk's elements: 2,000 elements of a full one, spread over rows and columns. */
+#define LIFT_SAMPLE 509
+
+void
+ckpi_factors_lift(ckpi_fac *f, const float *v)
+{
+    const size_t step = f->n > 8 * LIFT_SAMPLE ? LIFT_SAMPLE : 1;
+    double sum = 0.0;
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < f->n; i += step) {
+        const uint32_t bits = ckpi_f32_bits(v[i]);
+        if (bits == 0 || bits >= 0x7f800000U)        /* zero, negative or not finite */
+            continue;
+        const int32_t l = ckpi_log2_half(v[i]) - f->row[i / f->cols] - (f->blocks ? 0 : f->col[i % f->cols]);
+        const int32_t half = f->vstep / 2, c = (l + half >= 0 ? l + half : l + half - f->vstep + 1) / f->vstep;
+        sum += (double)ckpi_exp2_fixed(4 * (l - c * f->vstep));
+        n++;
+    }
+    f->lift = n != 0 ? clamp(ckpi_log2_half((float)(sum / (double)n)), -128, 127) : 0;
 }
 
 void

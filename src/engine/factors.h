@@ -17,6 +17,8 @@
 CKP_MUST_USE ckp_status ckpi_factors_set(ckpi_fac *f, const float *x, bool from_m, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
 /* Moves the factors of a piece after v; diff[rows + cols] gets the moves in units. */
 CKP_MUST_USE ckp_status ckpi_factors_follow(ckpi_fac *f, const float *v, int8_t *diff, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
+/* Sets lift, so that v^ keeps the mean of v / v^ at 1 over a sample: codes are centred on the mean logarithm, which lies below the mean. */
+void ckpi_factors_lift(ckpi_fac *f, const float *v);
 /* The decoder's side: adds moves. */
 void ckpi_factors_move(int16_t *fac, const int8_t *diff, size_t n);
 #endif

@@ -169,6 +169,22 @@ ckpi_params_get_moves(ckpi_rd *r, ckpi_factors *f, ckpi_scratch *ws, uint32_t cp
 }
 
 void
+ckpi_params_put_lifts(ckpi_buf *b, const ckpi_factors *f)
+{
+    for (size_t i = 0; i < f->n; i++)
+        ckpi_buf_u8(b, (uint8_t)f->at[i].lift);
+}
+
+void
+ckpi_params_get_lifts(ckpi_rd *r, ckpi_factors *f)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        const uint8_t x = ckpi_rd_u8(r);
+        f->at[i].lift = x < 128 ? x : (int32_t)x - 256;
+    }
+}
+
+void
 ckpi_params_put_escapes(ckpi_buf *b, const ckpi_escape *e, size_t n, size_t elem_bytes)
 {
     uint32_t prev = 0;

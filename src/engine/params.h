@@ -6,6 +6,7 @@
  *     with factors, for each piece: varint cols (0: blocks of 128, no column factors), u8 log2 of vstep; then the factor block
  *     with moves: i8 numbers in the factor block's order, as one block of a codec: u8 codec, varint length, bytes; a factor moves by 32 times its
  *     number
+ *     then for each piece: i8 lift
  * M:  u8 flags (1: factors follow; 2: scales come from the v chunk; 4: they come from the base's factors)
  *     for each piece: f32 mg;   with factors: as in V
  * W:  u8 flags (2: steps follow the v chunk)
@@ -31,6 +32,7 @@ typedef struct ckpi_fac {
     bool blocks;                 /* no column factors */
     int16_t *row, *col;          /* col NULL for blocks */
     int32_t vstep;
+    int32_t lift;                /* quant.h */
 } ckpi_fac;
 
 /* Factors of a group's pieces. */
@@ -53,6 +55,10 @@ CKP_MUST_USE ckp_status ckpi_params_get_factors(ckpi_rd *r, ckpi_factors *f, con
 /* Moves of all factors, and back (added to *f). */
 void ckpi_params_put_moves(ckpi_buf *b, const int8_t *moves, size_t n, ckpi_scratch *ws, uint32_t cpu);
 CKP_MUST_USE ckp_status ckpi_params_get_moves(ckpi_rd *r, ckpi_factors *f, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
+
+/* Lifts of all pieces, and back. */
+void ckpi_params_put_lifts(ckpi_buf *b, const ckpi_factors *f);
+void ckpi_params_get_lifts(ckpi_rd *r, ckpi_factors *f);
 
 /* Escapes: varint count, then for each: varint gap to the previous index, u32 (u16 for 2-byte dtypes) bits. Index is of the chunk. */
 void ckpi_params_put_escapes(ckpi_buf *b, const ckpi_escape *e, size_t n, size_t elem_bytes);

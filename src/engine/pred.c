@@ -125,5 +125,5 @@ ckpi_recon_grid(const ckpi_recon *r, size_t k, size_t n, bool has_v)
     if (r->fac.at == NULL)
         return (ckpi_grid){.n = n, .cols = CKPI_BLOCK, .rows = (n + CKPI_BLOCK - 1) / CKPI_BLOCK, .vstep = 1};
     const ckpi_fac *a = &r->fac.at[k];
-    return (ckpi_grid){.n = n, .cols = a->cols, .rows = a->rows, .row = a->row, .col = a->col, .vstep = a->vstep, .has_v = has_v};
+    return (ckpi_grid){.n = n, .cols = a->cols, .rows = a->rows, .row = a->row, .col = a->col, .vstep = a->vstep, .lift = a->lift, .has_v = has_v};
 }

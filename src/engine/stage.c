@@ -217,10 +217,16 @@ set_factors(const ckpi_pass *p, size_t g, size_t k, const ckpi_enc_in *in, ckpi_
     if (!grp->has_v && (!p->key || !grp->has_m))
         return CKP_OK;
     ckpi_fac *f = &all->at[k];
-    if (!p->key)
-        return ckpi_factors_follow(f, in->v, s->moves + (f->row - all->mem), ws, p->cpu, err);
-    f->vstep = grp->fine ? CKPI_MAX(1, p->set->vstep >> p->set->fine_shift) : p->set->vstep;
-    return ckpi_factors_set(f, grp->has_v ? in->v : in->m, !grp->has_v, ws, p->cpu, err);
+    ckp_status st = CKP_OK;
+    if (p->key) {
+        f->vstep = grp->fine ? CKPI_MAX(1, p->set->vstep >> p->set->fine_shift) : p->set->vstep;
+        st = ckpi_factors_set(f, grp->has_v ? in->v : in->m, !grp->has_v, ws, p->cpu, err);
+    } else {
+        st = ckpi_factors_follow(f, in->v, s->moves + (f->row - all->mem), ws, p->cpu, err);
+    }
+    if (st == CKP_OK && grp->has_v)
+        ckpi_factors_lift(f, in->v);
+    return st;
 }
 
 /* Room for the moves of a group's factors. */
@@ -280,7 +286,7 @@ pass_piece(const ckpi_pass *p, size_t g, size_t k, size_t at, ckpi_stage *s, ckp
     if (s->mpack != NULL)
         ckpi_pack2(s->mpack + ckpi_packed_at(grp, k), out.mcode, n);
     s->mg[k] = in.mkind != CKPI_M_NONE ? ckpi_quant_mg(&in, &out) : 0.0F;
-    s->lsum += grp->fine ? 0 : out.lsum;
+    s->lsum += grp->fine ? 0 : out.lsum + (int64_t)out.lcount * in.grid.lift;
     s->lcount += grp->fine ? 0 : out.lcount;
     s->sums[k] = (ckpi_piece_sums){.w = out.wstats, .w_max_err = out.w_max_err, .v_max_rel = out.v_max_err,
                                    .w_err2 = out.w_sum_err2, .w_sum2 = out.w_sum_w2};

@@ -8,6 +8,7 @@
  *
  * Scale field. For element (i, j) with v-code c (absolute, not the difference):
  *     S(k)  = ckpi_exp2_fixed(k)            2^(k/512)
+ * (row stands for row + lift throughout)
  *     s     = (S(2*row[i]) * S(2*c*vstep)) * S(2*col[j])      about sqrt(v);  v^ = s * s
  *     rq    = (S(-row[i]) * S(-c*vstep)) * S(-col[j])         about v^(-1/4)
  * row, col in 1/256 octave of sqrt(v). Without col factors S(..col..) is 1; without row factors S(..row..) is 1; without codes c is 0.
@@ -46,6 +47,7 @@ typedef struct ckpi_grid {
     const int16_t *row;          /* rows factors */
     const int16_t *col;          /* cols factors, or NULL */
     int32_t vstep;               /* 1/256 octave; a power of two from 1 to 4096 */
+    int32_t lift;                /* added to every row factor in the scale field (not where c is found): -128 to 127 */
     bool has_v;                  /* false: no codes; c = 0 everywhere (momentum with factors, or row = NULL: s = 1, rq = 1) */
 } ckpi_grid;
 

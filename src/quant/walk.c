@@ -99,7 +99,7 @@ static void
 row_factors(const ckpi_q_walk *w, size_t i, size_t j, size_t n)
 {
     const int32_t row = w->g->row == NULL ? 0 : w->g->row[i];
-    const float f = f32_exp2(w->unit * row);
+    const float f = f32_exp2(w->unit * (row + w->g->lift));
     const float p = (float)row * w->inv_step;
     for (size_t k = j; k < j + n; k++) {
         w->frow[k] = f;

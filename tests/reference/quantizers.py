@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quantizers of docs/format.md, section 12. numpy's f32 operations are single IEEE operations, rounded to nearest even."""
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import isqrt
 
@@ -82,6 +82,7 @@ class Factors:
     vstep: int
     row: np.ndarray
     col: np.ndarray | None
+    lift: int = 0
 
 
 def read_factors(c, pieces):
@@ -153,7 +154,7 @@ def scale(unit, n, f, c):
     i = np.arange(n)
     codes = c.astype(np.int64) * f.vstep if c is not None else np.zeros(n, np.int64)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        s = powers(unit * f.row)[i // f.cols] * powers(unit * codes)
+        s = powers(unit * (f.row + f.lift))[i // f.cols] * powers(unit * codes)
         return s * (powers(unit * f.col)[i % f.cols] if f.col is not None else F32(1))
 
 
@@ -180,6 +181,7 @@ def v_state(chunk, base):
     factors = read_factors(c, chunk.pieces) if flags & 1 else base[1]
     if flags & 8:
         factors = read_moves(c, factors)
+    factors = [replace(f, lift=int(np.int8(np.uint8(c.u8())))) for f in factors]
     c.end()
     codes = codes_of(chunk)
     if chunk.uses_base:
