@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ckpress ls: checkpoints of a run, or tensors of one checkpoint. */
+#define _POSIX_C_SOURCE 200809L
+#include <string.h>
+#include <time.h>
+#include "json.h"
+#include "place.h"
+#include "table.h"
+
+/* ---- checkpoints ---------------------------------------------------------------------------------------------------- */
+
+typedef struct listing { cli_table tab; cli_json j; bool json; uint64_t n, bad; } listing;
+
+static void
+saved_at(cli_text *t, int64_t unix_seconds)
+{
+    struct tm tm;
+    const time_t at = (time_t)unix_seconds;
+
+    if (unix_seconds <= 0 || localtime_r(&at, &tm) == NULL || strftime(t->s, sizeof t->s, "%Y-%m-%d %H:%M", &tm) == 0)
+        (void)snprintf(t->s, sizeof t->s, "-");
+}
+
+static void
+json_entry(cli_json *j, const ckp_list_entry *e)
+{
+    cli_json_open(j, NULL, '{');
+    cli_json_str(j, "dir", e->dir);
+    cli_json_u64(j, "step", e->step);
+    cli_json_u64(j, "sequence", e->sequence);
+    cli_json_str(j, "kind", e->sequence == 0 ? NULL : e->is_delta ? "delta" : "key");
+    cli_json_u64(j, "stored_bytes", e->stored_bytes);
+    cli_json_u64(j, "raw_bytes", e->raw_bytes);
+    cli_json_u64(j, "params", e->params);
+    cli_json_str(j, "base", e->base_dir[0] != '\0' ? e->base_dir : NULL);
+    cli_json_u64(j, "saved_unix", e->saved_unix > 0 ? (uint64_t)e->saved_unix : 0);
+    cli_json_str(j, "health", e->health);
+    cli_json_close(j, '}');
+}
+
+static int
+list_entry(void *user, const ckp_list_entry *e)
+{
+    listing *l = user;
+    const bool whole = e->sequence != 0;     /* it has a manifest */
+    cli_text t;
+
+    l->n++;
+    l->bad += strcmp(e->health, "ok") != 0;
+    if (l->json) {
+        json_entry(&l->j, e);
+        return 0;
+    }
+    (void)snprintf(t.s, sizeof t.s, "%llu", (unsigned long long)e->step);
+    cli_table_add(&l->tab, t.s);
+    cli_table_add(&l->tab, !whole ? "-" : e->is_delta ? "delta" : "key");
+    cli_table_add(&l->tab, whole ? cli_size(&t, e->stored_bytes) : "-");
+    cli_table_add(&l->tab, whole ? cli_bits(&t, e->stored_bytes, e->params) : "-");
+    cli_table_add(&l->tab, whole ? cli_ratio(&t, e->raw_bytes, e->stored_bytes) : "-");
+    (void)snprintf(t.s, sizeof t.s, "%llu", (unsigned long long)e->base_step);
+    cli_table_add(&l->tab, e->base_dir[0] != '\0' ? t.s : "-");
+    saved_at(&t, e->saved_unix);
+    cli_table_add(&l->tab, t.s);
+    cli_table_add(&l->tab, e->health);
+    return cli_signal();
+}
+
+static int
+list_run(const char *path, const cli_args *a)
+{
+    static const char *const head[] = {"STEP", "KIND", "SIZE", "BITS/PARAM", "RATIO", "BASE", "SAVED", "HEALTH"};
+    listing l = {.json = a->json};
+    ckp_error e = {0};
+
+    cli_table_init(&l.tab, "rlrrrrll");
+    for (size_t i = 0; i < sizeof head / sizeof *head; i++)
+        cli_table_add(&l.tab, head[i]);
+    if (a->json)
+        cli_json_open(&l.j, NULL, '[');
+    const ckp_status st = ckp_run_list(path, list_entry, &l, &e);
+    if (a->json)
+        cli_json_close(&l.j, ']');
+    else if (st == CKP_OK && l.n == 0 && !a->quiet)
+        cli_note("%s: no checkpoint yet", path);
+    else if (st == CKP_OK && l.n != 0)
+        cli_table_print(&l.tab, 0);
+    return cli_told(st, &e);
+}
+
+/* ---- tensors -------------------------------------------------------------------------------------------------------- */
+
+static void
+shape_text(char *out, size_t cap, const ckp_tensor_info *t)
+{
+    size_t at = (size_t)snprintf(out, cap, "[");
+    for (unsigned i = 0; i < t->ndim && at < cap; i++)
+        at += (size_t)snprintf(out + at, cap - at, "%s%llu", i != 0 ? ", " : "", (unsigned long long)t->shape[i]);
+    if (at < cap)
+        (void)snprintf(out + at, cap - at, "]");
+}
+
+static void
+json_tensor(cli_json *j, const ckp_checkpoint *ck, const ckp_tensor_info *t)
+{
+    ckp_tensor_info other = {.size = sizeof other};
+
+    cli_json_open(j, NULL, '{');
+    cli_json_str(j, "name", t->name);
+    cli_json_str(j, "role", ckp_role_name(t->role));
+    cli_json_str(j, "dtype", ckp_dtype_name(t->dtype));
+    cli_json_open(j, "shape", '[');
+    for (unsigned i = 0; i < t->ndim; i++)
+        cli_json_u64(j, NULL, t->shape[i]);
+    cli_json_close(j, ']');
+    cli_json_u64(j, "elements", t->numel);
+    cli_json_u64(j, "raw_bytes", t->raw_bytes);
+    cli_json_u64(j, "stored_bytes", t->stored_bytes);
+    cli_json_num(j, "bits_per_element", t->bits_per_element);
+    cli_json_str(j, "codec", t->codec);
+    cli_json_bool(j, "lossy", t->lossy);
+    if (t->owner != UINT32_MAX && ckp_checkpoint_tensor(ck, t->owner, &other, NULL) == CKP_OK)
+        cli_json_str(j, "owner", other.name);
+    if (t->alias_of != UINT32_MAX && ckp_checkpoint_tensor(ck, t->alias_of, &other, NULL) == CKP_OK)
+        cli_json_str(j, "alias_of", other.name);
+    if (t->lossy) {
+        cli_json_num(j, "rms_rel_error", t->rms_rel_error);
+        cli_json_num(j, "max_rel_error", t->max_rel_error);
+    }
+    cli_json_close(j, '}');
+}
+
+static void
+table_tensor(cli_table *tab, const ckp_checkpoint *ck, const ckp_tensor_info *t)
+{
+    ckp_tensor_info other = {.size = sizeof other};
+    char shape[512], alias[512];
+    cli_text s;
+
+    cli_table_add(tab, t->name);
+    cli_table_add(tab, ckp_role_name(t->role));
+    cli_table_add(tab, ckp_dtype_name(t->dtype));
+    shape_text(shape, sizeof shape, t);
+    cli_table_add(tab, shape);
+    cli_table_add(tab, cli_size(&s, t->raw_bytes));
+    const bool alias_ok = t->alias_of != UINT32_MAX && ckp_checkpoint_tensor(ck, t->alias_of, &other, NULL) == CKP_OK;
+    cli_table_add(tab, alias_ok ? "-" : cli_size(&s, t->stored_bytes));
+    (void)snprintf(s.s, sizeof s.s, "%.2f", t->bits_per_element);
+    cli_table_add(tab, alias_ok || t->numel == 0 ? "-" : s.s);
+    (void)snprintf(alias, sizeof alias, "= %.500s", alias_ok ? other.name : "");
+    cli_table_add(tab, alias_ok ? alias : t->codec);
+}
+
+static int
+list_tensors(const ckp_checkpoint *ck, const cli_args *a)
+{
+    static const char *const head[] = {"TENSOR", "ROLE", "DTYPE", "SHAPE", "RAW", "STORED", "BITS", "CODEC"};
+    cli_table tab;
+    cli_json j = {0};
+    ckp_error e = {0};
+    ckp_status st = CKP_OK;
+
+    cli_table_init(&tab, "llllrrrl");
+    for (size_t i = 0; i < sizeof head / sizeof *head; i++)
+        cli_table_add(&tab, head[i]);
+    if (a->json)
+        cli_json_open(&j, NULL, '[');
+    for (size_t i = 0; st == CKP_OK && i < ckp_checkpoint_count(ck); i++) {
+        ckp_tensor_info t = {.size = sizeof t};
+        st = ckp_checkpoint_tensor(ck, i, &t, &e);
+        if (st == CKP_OK && a->json)
+            json_tensor(&j, ck, &t);
+        else if (st == CKP_OK)
+            table_tensor(&tab, ck, &t);
+    }
+    if (a->json)
+        cli_json_close(&j, ']');
+    else
+        cli_table_print(&tab, 0);
+    return cli_told(st, &e);
+}
+
+static int
+ls(const cli_args *a)
+{
+    cli_place place;
+    ckp_checkpoint *ck = NULL;
+
+    int code = cli_place_parse(&place, a->arg[0]);
+    if (code == CLI_OK && place.is_run && !place.has_step) {
+        code = list_run(place.path, a);
+    } else if (code == CLI_OK) {
+        code = cli_place_open(&ck, &place, a);
+        if (code == CLI_OK)
+            code = list_tensors(ck, a);
+    }
+    ckp_checkpoint_close(ck);
+    cli_place_free(&place);
+    return code;
+}
+
+const cli_command cli_cmd_ls = {
+    .name = "ls",
+    .args = "FILE | RUN[@STEP]",
+    .summary = "List the tensors of a file, or the checkpoints of a run",
+    .text = "Of a run, its checkpoints in the order in which they were saved, then directories that look like one and are none, with the\n"
+            "reason. With @STEP, the tensors of that checkpoint. Damage that structure alone does not show is found by 'ckpress verify'.\n"
+            "\n"
+            "  ckpress ls runs/gpt\n"
+            "  ckpress ls model.ckp --json",
+    .options = CLI_COMMON | CLI_HAS(CLI_OPT_BASE) | CLI_HAS(CLI_OPT_JSON),
+    .min_args = 1,
+    .max_args = 1,
+    .run = ls,
+};

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of options, and parsing by it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli.h"
+#include "ui.h"
+
+const cli_option cli_options[CLI_OPT_COUNT] = {
+    [CLI_OPT_OUTPUT] = {'o', "output", "PATH", "file", "Write to PATH; - is standard output."},
+    [CLI_OPT_FORCE] = {'f', "force", NULL, NULL, "Replace what exists; write binary data to a terminal."},
+    [CLI_OPT_BASE] = {0, "base", "FILE", "file", "Base of a delta; repeat for the base's own bases, nearest first."},
+    [CLI_OPT_PROFILE] = {0, "profile", "NAME", "lossless resume small weights", "How to code: lossless (default), resume, small or weights."},
+    [CLI_OPT_QUALITY] = {0, "quality", "X", NULL, "Scale the steps of lossy weights by X, 0.01 to 100: 0.5 is twice as fine."},
+    [CLI_OPT_FAST] = {0, "fast", NULL, NULL, "Least time for lossless coding."},
+    [CLI_OPT_BEST] = {0, "best", NULL, NULL, "Smallest result of lossless coding."},
+    [CLI_OPT_FORMAT] = {0, "format", "NAME", "npy bin safetensors", "npy, bin (the elements alone) or safetensors, whatever PATH ends in."},
+    [CLI_OPT_DATA] = {0, "data", NULL, NULL, "Check the hash of every stored chunk too."},
+    [CLI_OPT_DECODE] = {0, "decode", NULL, NULL, "Decode every chunk and check the hash of what comes out too."},
+    [CLI_OPT_THREADS] = {'T', "threads", "N", NULL, "Use N threads; 0, the default, is one a processor."},
+    [CLI_OPT_JSON] = {0, "json", NULL, NULL, "Print JSON on standard output."},
+    [CLI_OPT_MAN] = {0, "man", NULL, NULL, "Print the manual page in roff."},
+    [CLI_OPT_COMPLETION] = {0, "completion", NULL, NULL, "Print the completion for bash."},
+    [CLI_OPT_PROGRESS] = {0, "progress", NULL, NULL, "Show the progress bar although standard error is no terminal."},
+    [CLI_OPT_QUIET] = {'q', "quiet", NULL, NULL, "Print errors and results only."},
+    [CLI_OPT_VERBOSE] = {'v', "verbose", NULL, NULL, "Print more."},
+    [CLI_OPT_HELP] = {'h', "help", NULL, NULL, "Print help for the command."},
+};
+
+static int
+set_profile(cli_args *a, const char *name)
+{
+    for (int p = 0; ckp_profile_name((ckp_profile)p) != NULL; p++)
+        if (strcmp(name, ckp_profile_name((ckp_profile)p)) == 0) {
+            a->profile = (ckp_profile)p;
+            return CLI_OK;
+        }
+    return cli_fail(CLI_USAGE, "no profile '%s': it is one of %s.", name, cli_options[CLI_OPT_PROFILE].choices);
+}
+
+static int
+set_threads(cli_args *a, const char *text)
+{
+    char *end = NULL;
+    errno = 0;
+    const unsigned long n = strtoul(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || n > 1024)
+        return cli_fail(CLI_USAGE, "--threads '%s' is not a number from 0 to 1024.", text);
+    a->threads = (unsigned)n;
+    return CLI_OK;
+}
+
+static int
+set_quality(cli_args *a, const char *text)
+{
+    char *end = NULL;
+    a->quality = strtod(text, &end);
+    if (end == text || *end != '\0' || !(a->quality >= 0.01 && a->quality <= 100.0))
+        return cli_fail(CLI_USAGE, "--quality '%s' is not a number from 0.01 to 100.", text);
+    return CLI_OK;
+}
+
+static int
+set_format(cli_args *a, const char *name)
+{
+    if (strcmp(name, "npy") != 0 && strcmp(name, "bin") != 0 && strcmp(name, "safetensors") != 0)
+        return cli_fail(CLI_USAGE, "no format '%s': it is one of %s.", name, cli_options[CLI_OPT_FORMAT].choices);
+    a->format = name;
+    return CLI_OK;
+}
+
+static int
+set(cli_args *a, cli_opt opt, const char *value)
+{
+    switch (opt) {
+    case CLI_OPT_OUTPUT: a->output = value; break;
+    case CLI_OPT_FORCE: a->force = true; break;
+    case CLI_OPT_BASE: a->base[a->n_base++] = value; break;
+    case CLI_OPT_PROFILE: return set_profile(a, value);
+    case CLI_OPT_QUALITY: return set_quality(a, value);
+    case CLI_OPT_FAST: a->effort = 0; break;
+    case CLI_OPT_BEST: a->effort = 2; break;
+    case CLI_OPT_FORMAT: return set_format(a, value);
+    case CLI_OPT_DATA: a->level = a->level > CKP_VERIFY_DATA ? a->level : CKP_VERIFY_DATA; break;
+    case CLI_OPT_DECODE: a->level = CKP_VERIFY_DECODE; break;
+    case CLI_OPT_THREADS: return set_threads(a, value);
+    case CLI_OPT_JSON: a->json = true; break;
+    case CLI_OPT_MAN: a->man = true; break;
+    case CLI_OPT_COMPLETION: a->completion = true; break;
+    case CLI_OPT_PROGRESS: a->progress = true; break;
+    case CLI_OPT_QUIET: a->quiet = true; break;
+    case CLI_OPT_VERBOSE: a->verbose = true; break;
+    case CLI_OPT_HELP: a->help = true; break;
+    case CLI_OPT_COUNT: break;
+    }
+    return CLI_OK;
+}
+
+/* ---- words of the command line ------------------------------------------------------------------------------------- */
+
+typedef struct words { const cli_command *c; int n, at; char **v; } words;
+
+static int
+no_option(const words *w, const char *what)
+{
+    return cli_fail(CLI_USAGE, "%s has no option %s. See 'ckpress help %s'.", w->c->name, what, w->c->name);
+}
+
+/* --name, --name=value, --name value */
+static int
+parse_long(cli_args *a, words *w, const char *word)
+{
+    const char *equal = strchr(word, '=');
+    const size_t len = equal != NULL ? (size_t)(equal - word) : strlen(word);
+
+    for (int i = 0; i < CLI_OPT_COUNT; i++) {
+        const cli_option *o = &cli_options[i];
+        if ((w->c->options & CLI_HAS(i)) == 0 || strlen(o->name) != len - 2 || strncmp(o->name, word + 2, len - 2) != 0)
+            continue;
+        if (o->value == NULL)
+            return equal == NULL ? set(a, (cli_opt)i, NULL) : cli_fail(CLI_USAGE, "--%s takes no value.", o->name);
+        if (equal != NULL)
+            return set(a, (cli_opt)i, equal + 1);
+        if (w->at == w->n)
+            return cli_fail(CLI_USAGE, "--%s needs %s.", o->name, o->value);
+        return set(a, (cli_opt)i, w->v[w->at++]);
+    }
+    return no_option(w, word);
+}
+
+/* -f, -fq, -T4, -T 4 */
+static int
+parse_short(cli_args *a, words *w, const char *word)
+{
+    int code = CLI_OK;
+
+    for (const char *p = word + 1; code == CLI_OK && *p != '\0'; p++) {
+        int i = 0;
+        while (i < CLI_OPT_COUNT && ((w->c->options & CLI_HAS(i)) == 0 || cli_options[i].letter != *p))
+            i++;
+        if (i == CLI_OPT_COUNT) {
+            const char name[3] = {'-', *p, '\0'};
+            return no_option(w, name);
+        }
+        if (cli_options[i].value == NULL)
+            code = set(a, (cli_opt)i, NULL);
+        else if (p[1] != '\0')
+            return set(a, (cli_opt)i, p + 1);
+        else if (w->at < w->n)
+            return set(a, (cli_opt)i, w->v[w->at++]);
+        else
+            return cli_fail(CLI_USAGE, "-%c needs %s.", *p, cli_options[i].value);
+    }
+    return code;
+}
+
+int
+cli_parse(cli_args *a, const cli_command *c, int argc, char **argv)
+{
+    words w = {c, argc, 0, argv};
+    bool plain = false;      /* after "--" */
+    int code = CLI_OK;
+
+    *a = (cli_args){.quality = 1.0, .effort = 1};
+    a->base = cli_alloc(((size_t)argc + 1) * sizeof *a->base);
+    a->arg = cli_alloc(((size_t)argc + 1) * sizeof *a->arg);
+    while (code == CLI_OK && w.at < w.n) {
+        const char *word = w.v[w.at++];
+        if (plain || word[0] != '-' || word[1] == '\0')
+            a->arg[a->n_arg++] = word;
+        else if (strcmp(word, "--") == 0)
+            plain = true;
+        else
+            code = word[1] == '-' ? parse_long(a, &w, word) : parse_short(a, &w, word);
+    }
+    if (code != CLI_OK || a->help)
+        return code;
+    if (a->n_arg < c->min_args || a->n_arg > c->max_args)
+        return cli_fail(CLI_USAGE, "usage: ckpress %s [OPTION...] %s", c->name, c->args);
+    return CLI_OK;
+}
+
+void
+cli_args_free(cli_args *a)
+{
+    free(a->base);
+    free(a->arg);
+    a->base = a->arg = NULL;
+}

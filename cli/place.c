@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "place.h"
+
+static bool
+is_directory(const char *path)
+{
+    struct stat sb;
+    return stat(path, &sb) == 0 && S_ISDIR(sb.st_mode);
+}
+
+static bool
+exists(const char *path)
+{
+    struct stat sb;
+    return lstat(path, &sb) == 0;
+}
+
+/* RUN@STEP, unless a file of just that name is there. */
+static bool
+split_step(cli_place *p, const char *arg)
+{
+    const char *at = strrchr(arg, '@');
+    char *end = NULL;
+
+    if (at == NULL || at == arg || at[1] < '0' || at[1] > '9' || exists(arg))
+        return false;
+    errno = 0;
+    const unsigned long long step = strtoull(at + 1, &end, 10);
+    if (*end != '\0' || errno != 0 || step > INT64_MAX)
+        return false;
+    p->path = cli_copy(arg);
+    p->path[at - arg] = '\0';
+    if (!is_directory(p->path)) {
+        free(p->path);
+        p->path = NULL;
+        return false;
+    }
+    p->is_run = p->has_step = true;
+    p->step = (int64_t)step;
+    return true;
+}
+
+int
+cli_place_parse(cli_place *p, const char *arg)
+{
+    *p = (cli_place){.step = CKP_STEP_NEWEST};
+    if (split_step(p, arg))
+        return CLI_OK;
+    if (strcmp(arg, "-") == 0)
+        return cli_fail(CLI_USAGE, "this command reads a file from more than one place: it cannot come from a pipe.");
+    p->path = cli_copy(arg);
+    p->is_run = is_directory(arg);
+    return CLI_OK;
+}
+
+void
+cli_place_free(cli_place *p)
+{
+    free(p->path);
+    p->path = NULL;
+}
+
+int
+cli_place_open(ckp_checkpoint **out, const cli_place *p, const cli_args *a)
+{
+    ckp_error e = {0};
+    ckp_status st;
+
+    if (p->is_run)
+        st = ckp_checkpoint_open_run(out, p->path, p->step, false, &e);
+    else
+        st = ckp_checkpoint_open_file(out, p->path, a->base, a->n_base, &e);
+    if (st != CKP_OK)
+        return cli_told(st, &e);
+    for (const char *s = ckp_checkpoint_notes(*out); *s != '\0';) {
+        const size_t n = strcspn(s, "\n");
+        cli_note("passed over %.*s", (int)n, s);
+        s += n + (s[n] == '\n');
+    }
+    return CLI_OK;
+}
+
+/* ---- names --------------------------------------------------------------------------------------------------------- */
+
+static char *
+with_ending(const char *in, size_t keep, const char *ending)
+{
+    char *out = cli_alloc(keep + strlen(ending) + 1);
+    (void)memcpy(out, in, keep);
+    (void)memcpy(out + keep, ending, strlen(ending) + 1);
+    return out;
+}
+
+/* Length without the first ending that fits. */
+static size_t
+stem(const char *in, const char *const *ending)
+{
+    const char *slash = strrchr(in, '/');
+    const char *name = slash != NULL ? slash + 1 : in;
+
+    for (; *ending != NULL; ending++)
+        if (cli_ends_with(name, *ending) && strlen(name) > strlen(*ending))
+            return strlen(in) - strlen(*ending);
+    return strlen(in);
+}
+
+char *
+cli_name_packed(const char *in)
+{
+    static const char *const ending[] = {".safetensors", ".pth", ".ckpt", ".pt", ".bin", NULL};
+    return with_ending(in, stem(in, ending), ".ckp");
+}
+
+/* A tree that is NAMED "safetensors" says that the file was one. */
+static bool
+was_safetensors(const ckp_checkpoint *ck)
+{
+    static const char name[] = "safetensors";
+    ckp_tree_reader r;
+    ckp_tree_node node;
+    size_t len = 0;
+
+    const void *tree = ckp_checkpoint_tree(ck, &len);
+    if (len == 0)
+        return false;
+    ckp_tree_reader_init(&r, tree, len);
+    return ckp_tree_next(&r, &node, NULL) == CKP_OK && node.type == CKP_TREE_NAMED && node.len == sizeof name - 1 &&
+           memcmp(node.data, name, node.len) == 0;
+}
+
+char *
+cli_name_unpacked(const char *in, const ckp_checkpoint *ck)
+{
+    static const char *const ending[] = {".ckp", NULL};
+    return with_ending(in, stem(in, ending), was_safetensors(ck) ? ".safetensors" : ".pt");
+}
+
+bool
+cli_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bar, and signals that ask for a stop through it. */
+#define _POSIX_C_SOURCE 200809L
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+#include "ui.h"
+
+/* The only thing that a handler may touch. */
+static volatile sig_atomic_t caught;
+
+static void
+catch(int sig)
+{
+    caught = sig;
+}
+
+void
+cli_signals_catch(void)
+{
+    /* SA_RESETHAND: where no progress call comes (waiting for a pipe), the second signal ends the process. */
+    struct sigaction sa = {.sa_handler = catch, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+    struct sigaction old;
+    const int sigs[] = {SIGINT, SIGTERM, SIGHUP};
+
+    (void)sigemptyset(&sa.sa_mask);
+    for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++)
+        if (sigaction(sigs[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)   /* nohup stays nohup */
+            (void)sigaction(sigs[i], &sa, NULL);
+}
+
+int
+cli_signal(void)
+{
+    return (int)caught;
+}
+
+void
+cli_progress_start(cli_progress *p, const cli_args *a, const char *what)
+{
+    const char *slash = strrchr(what, '/');
+    *p = (cli_progress){.what = slash != NULL && slash[1] != '\0' ? slash + 1 : what, .started = cli_seconds(),
+                        .draw = !a->quiet && (a->progress || isatty(STDERR_FILENO) == 1)};
+}
+
+static void
+draw(const cli_progress *p, uint64_t done, uint64_t total)
+{
+    enum { WIDTH = 24 };
+    char bar[WIDTH + 1];
+    cli_text speed, size;
+    const double s = cli_seconds() - p->started, part = total != 0 ? (double)done / (double)total : 0.0;
+    const uint64_t per_second = s > 0.0 ? (uint64_t)((double)done / s) : 0;
+
+    const int full = part >= 1.0 ? WIDTH : (int)(part * WIDTH);
+    (void)memset(bar, '.', WIDTH);
+    (void)memset(bar, '#', (size_t)full);
+    bar[WIDTH] = '\0';
+    (void)fputs("\r\033[K", stderr);
+    char name[32];
+    (void)snprintf(name, sizeof name, "%.28s", p->what);
+    cli_safe(stderr, name);
+    if (total != 0)
+        (void)fprintf(stderr, "  [%s] %3d %%  %s  %s/s", bar, (int)(part * 100.0), cli_size(&size, done), cli_size(&speed, per_second));
+    else
+        (void)fprintf(stderr, "  %s  %s/s", cli_size(&size, done), cli_size(&speed, per_second));
+    if (part > 0.0 && part < 1.0 && s > 1.0)
+        (void)fprintf(stderr, "  %.0f s left", s * (1.0 - part) / part);
+    (void)fflush(stderr);
+}
+
+int
+cli_progress_step(void *progress, uint64_t done, uint64_t total)
+{
+    cli_progress *p = progress;
+    const double now = cli_seconds();
+
+    if (p->draw && (now - p->shown >= 0.1 || done == total)) {
+        p->shown = now;
+        draw(p, done, total);
+    }
+    return caught;
+}
+
+double
+cli_progress_end(cli_progress *p)
+{
+    if (p->draw && p->shown != 0.0)
+        (void)fputs("\r\033[K", stderr);
+    return cli_seconds() - p->started;
+}
