@@ -15,6 +15,7 @@ typedef struct target {
     ckpi_out_tensor *tensor;
     ckpi_export *e;
     const char *kind;
+    char archive[64];            /* the .pt's inner folder */
     uint32_t open;               /* tensor begun last, or CKPI_NO_TENSOR */
 } target;
 
@@ -58,7 +59,6 @@ open_export(target *x, ckpi_writer *w, const char *out, const void *tree, size_t
 {
     const void *header = NULL;
     size_t header_len = 0;
-    char name[64];
 
     const ckp_status st = tree_len != 0 ? ckpi_tree_st_header(tree, tree_len, &header, &header_len, err) : CKP_ENOTFOUND;
     x->kind = "safetensors";
@@ -69,8 +69,8 @@ open_export(target *x, ckpi_writer *w, const char *out, const void *tree, size_t
     if (ends_with(out, ".safetensors"))
         return ckpi_export_st_new(&x->e, w, x->tensor, x->t->n, err);
     x->kind = "pt";
-    archive_name(out, name);
-    return ckpi_export_pt(&x->e, w, name, x->tensor, x->t->n, tree, tree_len, err);
+    archive_name(out, x->archive);
+    return ckpi_export_pt(&x->e, w, x->archive, x->tensor, x->t->n, tree, tree_len, err);
 }
 
 /* Elements of one tensor, from its start on. */
@@ -174,18 +174,25 @@ give_chunk(target *x, const ckpi_chunk *c, ckpi_ctx *ctx, ckp_error *err)
 }
 
 static ckp_status
-give_stream(target *x, ckpi_fmt_stream *s, ckp_error *err)
+give_stream(target *x, ckpi_fmt_stream *s, const ckp_coding *coding, ckp_error *err)
 {
     ckpi_buf buf = CKPI_BUF_INIT;
     ckpi_ctx *ctx = NULL;
     ckpi_chunk c;
     bool done = false;
+    uint64_t given = 0, total = 0;
 
+    for (size_t i = 0; i < x->t->n; i++)
+        total += x->t->rec[i].alias_of == CKPI_NO_TENSOR ? x->t->rec[i].bytes : 0;
     ckp_status st = ckpi_ctx_new(&ctx, 1, false, err);
     while (st == CKP_OK && !done) {
         st = ckpi_fmt_stream_next(s, false, &buf, &c, &done, NULL, err);
-        if (st == CKP_OK && !done)
-            st = give_chunk(x, &c, ctx, err);
+        if (st != CKP_OK || done)
+            break;
+        st = give_chunk(x, &c, ctx, err);
+        given += ckpi_chunk_bytes(x->t, &c);
+        if (st == CKP_OK && coding->progress != NULL && coding->progress(coding->progress_user, given, total) != 0)
+            st = ckpi_fail(err, CKP_ECANCELLED, "stopped by the caller");
     }
     if (st == CKP_OK)
         st = ckpi_export_skip_empty(x->e, err);
@@ -217,7 +224,7 @@ from_pipe(const char *out, const ckp_convert_options *opt, ckp_convert_result *r
         st = open_export(&x, o.w, out, tree, tree_len, err);
     }
     if (st == CKP_OK)
-        st = give_stream(&x, s, err);
+        st = give_stream(&x, s, &opt->coding, err);
     if (st == CKP_OK)
         st = ckpi_export_finish(x.e, err);
     if (st == CKP_OK)
