@@ -373,6 +373,55 @@ def _odd_ndarray(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     return data.view(dtype).reshape(shape)
 
 
+# ---- what only files of torch.save have ----
+
+
+def _storage(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
+    import torch
+
+    cls, data = build(obj.value, leaf)
+    raw = data.untyped_storage()
+    return raw if cls == "UntypedStorage" else torch.storage.TypedStorage(wrap_storage=raw, dtype=data.dtype, _internal=True)
+
+
+def _numpy_type(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
+    return _dtypes.numpy_by_name(obj.value).type  # type: ignore[union-attr]
+
+
+def _python_type(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
+    return _TYPES[obj.value.rpartition(".")[2]]
+
+
+def _torch_constant(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
+    import torch
+
+    found = getattr(torch, obj.value.removeprefix("torch."))
+    if not isinstance(found, (torch.layout, torch.qscheme)):
+        raise ValueError(f"no {obj.name}")
+    return found
+
+
+def _meta(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
+    import torch
+
+    dtype, size, stride, requires_grad = build(obj.value, leaf)
+    return torch.empty_strided(size, stride, dtype=dtype, device="meta", requires_grad=requires_grad)
+
+
+def _attributes(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
+    """A tensor with attributes: data only, no name that the class has."""
+    import torch
+
+    tensor, _, attrs = build(obj.value, leaf)
+    for name, value in attrs.items():
+        if not isinstance(name, str) or hasattr(torch.Tensor, name):
+            raise ValueError("bad attribute")
+        setattr(tensor, name, value)
+    return tensor
+
+
+_TYPES = {t.__name__: t for t in (int, float, complex, bool, str, bytes, bytearray, list, tuple, dict, set, frozenset, object)}
+
 _NAMED: dict[str, Callable[[Named, Callable[[Leaf], Any]], Any]] = {
     "collections.OrderedDict": _ordered_dict,
     "collections.defaultdict": _defaultdict,
@@ -386,4 +435,12 @@ _NAMED: dict[str, Callable[[Named, Callable[[Leaf], Any]], Any]] = {
     "torch.quantized": _quantized,
     "torch.subclass": _subclass,
     "numpy.ndarray": _odd_ndarray,
+    "torch.storage": _storage,
+    "numpy.type": _numpy_type,
+    "builtins.type": _python_type,
+    "builtins.Ellipsis": lambda obj, leaf: ...,
+    "torch.layout": _torch_constant,
+    "torch.qscheme": _torch_constant,
+    "torch.meta": _meta,
+    "torch.attributes": _attributes,
 }

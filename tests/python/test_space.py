@@ -30,7 +30,8 @@ def test_disk_full(small_disk):
     filler = small_disk / "filler"
     with ckpress.Checkpointer(small_disk / "run", rng=False, key_every=1) as ck:
         ck.save(1, t=t, wait=True)
-        filler.write_bytes(b"x" * 1_700_000)
+        room = os.statvfs(small_disk)
+        filler.write_bytes(b"x" * (room.f_bavail * room.f_bsize - 200_000))
         with pytest.raises(ckpress.NoSpaceError) as caught:
             ck.save(2, t=t + 1, wait=True)
         assert caught.value.errno == errno.ENOSPC and isinstance(caught.value, OSError) and caught.value.file

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other people's files through the Python functions; the command has its own tests."""
+
+from __future__ import annotations
+
+import collections
+import os
+import pickle
+
+import pytest
+import torch
+from helpers import same, steps, training
+from safetensors.torch import save_file
+
+import ckpress
+
+
+def test_safetensors_comes_back_byte_for_byte(tmp_path):
+    tensors = {"b": torch.randn(1000, 50).bfloat16(), "a": torch.arange(7), "e": torch.zeros(0, 3)}
+    save_file(tensors, tmp_path / "m.safetensors", metadata={"format": "pt", "x": "é"})
+    done = ckpress.compress(tmp_path / "m.safetensors")
+    assert done.kind == "safetensors" and done.tensors == 3 and done.out_bytes == (tmp_path / "m.ckp").stat().st_size
+    ckpress.decompress(tmp_path / "m.ckp", tmp_path / "back.safetensors")
+    assert (tmp_path / "back.safetensors").read_bytes() == (tmp_path / "m.safetensors").read_bytes()
+    got = ckpress.load(tmp_path / "m.ckp")
+    assert set(got) == set(tensors) and all(same(got[k], v) for k, v in tensors.items())
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
+def test_pt(tmp_path, zipped):
+    model, optimizer, scheduler = training()
+    steps(model, optimizer, scheduler, 2)
+    obj = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "epoch": 3,
+        "odd": [(1, 2.5, None, True), {"k": torch.Size([2])}, torch.float16, 1 << 70],
+    }
+    torch.save(obj, tmp_path / "x.pt", _use_new_zipfile_serialization=zipped)
+    ckpress.compress(tmp_path / "x.pt", tmp_path / "x.ckp")
+    got = ckpress.load(tmp_path / "x.ckp")
+    assert same(got, obj) and got["model"]._metadata == obj["model"]._metadata
+    assert got["model"]["head.weight"].data_ptr() == got["model"]["embed.weight"].data_ptr()
+    ckpress.decompress(tmp_path / "x.ckp", tmp_path / "back.pt")
+    assert same(torch.load(tmp_path / "back.pt", weights_only=True), obj)
+
+
+def test_what_python_saved_becomes_a_pt(tmp_path):
+    obj = {
+        "t": torch.randn(5, 3).t(),
+        "p": torch.nn.Parameter(torch.ones(2)),
+        "n": [1, (2.0, "x"), {"a": b"b"}, {1, 2}],
+        "o": collections.OrderedDict(x=torch.arange(3)),
+        "rng": (3, tuple(range(625)), None),
+        "state": b"x" * 1000,
+    }
+    ckpress.save(tmp_path / "x.ckp", obj)
+    ckpress.decompress(tmp_path / "x.ckp", tmp_path / "x.pt")
+    got = torch.load(tmp_path / "x.pt", weights_only=True)
+    for key in obj:
+        assert same(got[key], obj[key].contiguous() if key == "t" else obj[key]), key
+
+
+def test_a_shard_of_a_run_becomes_a_pt(tmp_path):
+    model, optimizer, scheduler = training()
+    steps(model, optimizer, scheduler, 2)
+    with ckpress.Checkpointer(tmp_path / "run") as ck:
+        ck.save(2, model=model, optimizer=optimizer, scheduler=scheduler)
+    shard = next((tmp_path / "run").glob("step-*/*.ckp"))
+    ckpress.decompress(shard, tmp_path / "x.pt")
+    got = torch.load(tmp_path / "x.pt", weights_only=False)
+    assert all(same(got["model"][k], v) for k, v in model.state_dict().items())
+    other = training(3)[0]
+    other.load_state_dict(got["model"])
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch /tmp/ckpress-was-here",)
+
+
+def test_a_pickle_that_calls_is_refused(tmp_path):
+    torch.save({"a": torch.ones(1), "evil": Evil()}, tmp_path / "x.pt")
+    with pytest.raises(ckpress.UnsafeError, match="system"):
+        ckpress.compress(tmp_path / "x.pt")
+    assert not (tmp_path / "x.ckp").exists() and not os.path.exists("/tmp/ckpress-was-here")
+
+
+def test_delta_of_files(tmp_path):
+    t = torch.randn(100_000)
+    save_file({"t": t}, tmp_path / "a.safetensors")
+    t[::1000] += 1
+    save_file({"t": t}, tmp_path / "b.safetensors")
+    ckpress.compress(tmp_path / "a.safetensors")
+    done = ckpress.compress(tmp_path / "b.safetensors", base=tmp_path / "a.ckp")
+    assert done.out_bytes * 10 < done.in_bytes
+    ckpress.decompress(tmp_path / "b.ckp", tmp_path / "back.safetensors", base=[tmp_path / "a.ckp"])
+    assert (tmp_path / "back.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+
+
+def test_not_over_another_file(tmp_path):
+    save_file({"t": torch.ones(3)}, tmp_path / "m.safetensors")
+    (tmp_path / "m.ckp").write_bytes(b"mine")
+    with pytest.raises(ckpress.ExistsError):
+        ckpress.compress(tmp_path / "m.safetensors")
+    assert (tmp_path / "m.ckp").read_bytes() == b"mine"
+    ckpress.compress(tmp_path / "m.safetensors", overwrite=True)
+
+
+def test_not_a_known_file(tmp_path):
+    (tmp_path / "x.bin").write_bytes(pickle.dumps({"a": 1}))
+    with pytest.raises(ckpress.Error):
+        ckpress.compress(tmp_path / "x.bin")
