@@ -3,7 +3,8 @@
  * What a save and a restore cost (issue-sized state, 500 MB or more): stall against memcpy, CPU seconds, restore from a key and from a
  * chain, scaling, memory. `make bench-save` runs it; the last lines are MUST lines, build/bench/save.json has the same figures.
  *
- *   bench_save [MB] [out.json]
+ *   bench_save [MB]            everything
+ *   bench_save MB LEVEL        stall, encoding and restore on the instructions that CKPRESS_CPU=LEVEL leaves
  */
 #define _GNU_SOURCE
 #include <ckpress/ckpress.h>
@@ -496,11 +497,46 @@ figure(const char *name, double value, double bar, bool more_is_better)
     first_figure = false;
 }
 
+/* Stall, encoding and restore alone, on whatever instruction set the environment leaves (test builds of the library look there). */
+static int
+quick(const char *level, size_t megabytes)
+{
+    const char *dir = "build/bench/save-quick";
+    model x;
+
+    make_model(&x, megabytes);
+    const double copy = time_memcpy(&x, 1);
+    const save_times t = time_saves(&x, dir, 1, TRIES + 1);
+    const double raw = (double)t.raw, key = time_restore(&x, dir, 0, 3);
+    (void)printf("     %s: stall_over_memcpy %.4g, encode_gb_s_core %.4g, restore_gb_s_core %.4g\n", level, t.stall / copy, raw / t.cpu / 1e9,
+                 raw / key / 1e9);
+    ckpb_remove_tree(dir);
+    return 0;
+}
+
+/* The same figures with fewer instructions, by a process of its own. */
+static void
+with_level(const char *self, const char *level, const char *megabytes)
+{
+    int status = 0;
+
+    (void)fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (setenv("CKPRESS_CPU", level, 1) != 0)
+            _exit(1);
+        (void)execl(self, self, megabytes, level, (char *)NULL);
+        _exit(1);
+    }
+    if (waitpid(child, &status, 0) != child || status != 0)
+        (void)fprintf(stderr, "no figures for %s\n", level);
+}
+
 int
 main(int argc, char **argv)
 {
     const size_t megabytes = argc > 1 ? (size_t)strtoul(argv[1], NULL, 10) : 600;
-    const char *dir = argc > 3 ? argv[3] : "build/bench/save-run";
+    const char *dir = "build/bench/save-run";
     model x;
     long rss_kb = 0;
     int files = 0;
@@ -508,7 +544,10 @@ main(int argc, char **argv)
     bool same = false;
     double salvaged[2];
 
-    json = fopen(argc > 2 ? argv[2] : "build/bench/save.json", "w");
+    if (argc > 2)
+        return quick(argv[2], megabytes);
+    with_level(argv[0], "avx2", "300");
+    json = fopen("build/bench/save.json", "w");
     if (json == NULL)
         return 1;
     /* children first: fork before the state is there, so that they measure themselves alone */
