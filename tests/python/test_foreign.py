@@ -154,6 +154,8 @@ SAFETENSORS = {
 @pytest.mark.parametrize("metadata", [None, {}, {"format": "pt", "k\u00e9y": "v\n"}])
 def test_safetensors(name, metadata, tmp_path):
     st = pytest.importorskip("safetensors.torch")
+    if name == "empty" and metadata == {}:
+        pytest.skip("safetensors writes JSON that is none, and does not read it")
     src = tmp_path / "in.safetensors"
     st.save_file(SAFETENSORS[name], src, metadata=metadata)
     assert roundtrip(src, tmp_path, ".safetensors").read_bytes() == src.read_bytes()
@@ -188,7 +190,7 @@ class Calls:
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize(
     ("function", "args", "names"),
-    [(os.system, ("touch ran",), "system"), (eval, ("open('ran','w')",), "eval"), (subprocess.call, (["touch", "ran"],), "subprocess.call"),
+    [(os.system, ("touch ran",), "system"), (eval, ("open('ran','w')",), "eval"), (subprocess.call, (["touch", "ran"],), r"(subprocess|commands)\.call"),
      (getattr, (1, "real"), "getattr"), (print, (), "print")],
 )  # fmt: skip
 def test_calls_are_refused(function, args, names, kind, tmp_path, monkeypatch):

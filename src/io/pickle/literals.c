@@ -9,6 +9,8 @@ bool
 ckpi_pickle_line(ckpi_pickle *p, const uint8_t **s, size_t *n)
 {
     const uint8_t *from = p->data + p->pos;
+    *s = NULL;
+    *n = 0;
     const uint8_t *end = p->len > p->pos ? memchr(from, '\n', p->len - p->pos) : NULL;
     if (end == NULL)
         return false;

@@ -24,7 +24,7 @@ ckpi_pickle_bad(ckpi_pickle *p, ckp_status st, const char *fmt, ...)
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     p->fault = st;
-    return ckpi_fail_at(p->err, st, at, "pickle, byte %llu: %s", (unsigned long long)at, text);
+    return ckpi_fail_at(p->err, st, at, "pickle: %s", text);
 }
 
 /* ---- memory ---- */
@@ -185,6 +185,8 @@ put_mark(ckpi_pickle *p)
 static ckp_status
 pop_mark(ckpi_pickle *p, ckpi_pv ***items, size_t *n)
 {
+    *items = NULL;
+    *n = 0;
     if (p->n_mark == 0)
         return ckpi_pickle_bad(p, CKP_ECORRUPT, "a mark is missing");
     const size_t at = p->mark[--p->n_mark];
@@ -247,6 +249,8 @@ static ckp_status
 take_counted(ckpi_pickle *p, unsigned bytes, const uint8_t **s, size_t *n)
 {
     const uint8_t *h = take(p, bytes);
+    *s = NULL;
+    *n = 0;
     if (h == NULL)
         return too_short(p);
     const uint64_t len = bytes == 1 ? h[0] : bytes == 4 ? ckpi_ld32(h) : ckpi_ld64(h);

@@ -25,7 +25,7 @@ json_fault(const parser *p)
     if (p->j.no_memory)
         return ckpi_fail(p->err, CKP_ENOMEM, "safetensors header: out of memory");
     const uint64_t at = CKPI_ST_PREFIX + p->j.pos;
-    return ckpi_fail_at(p->err, CKP_ECORRUPT, at, "safetensors header, byte %llu: %s", (unsigned long long)at, p->j.fault);
+    return ckpi_fail_at(p->err, CKP_ECORRUPT, at, "safetensors header: %s", p->j.fault);
 }
 
 static ckp_status bad_entry(const parser *p, const ckpi_st_entry *e, ckp_status st, const char *fmt, ...) CKPI_PRINTF(4, 5);
@@ -38,7 +38,7 @@ bad_entry(const parser *p, const ckpi_st_entry *e, ckp_status st, const char *fm
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    (void)ckpi_fail_at(p->err, st, e->at, "%s (named at byte %llu)", text, (unsigned long long)e->at);
+    (void)ckpi_fail_at(p->err, st, e->at, "%s", text);
     ckpi_fail_tensor(p->err, e->name);
     return st;
 }
@@ -144,8 +144,8 @@ parse_tensor(parser *p, ckpi_json_str name, uint64_t at)
     ckpi_json_str dtype = {"", 0};
     unsigned has = 0;
     if (name.len == 0 || name.len > CKPI_MAX_NAME)
-        return ckpi_fail_at(p->err, CKP_ELIMIT, at, "safetensors header, byte %llu: a tensor name of %zu bytes (1 to %d are allowed)",
-                            (unsigned long long)at, name.len, CKPI_MAX_NAME);
+        return ckpi_fail_at(p->err, CKP_ELIMIT, at, "safetensors header: a tensor name of %zu bytes (1 to %d are allowed)",
+                            name.len, CKPI_MAX_NAME);
     if (p->st->n >= CKPI_MAX_TENSORS)
         return ckpi_fail(p->err, CKP_ELIMIT, "safetensors header: more than %u tensors", CKPI_MAX_TENSORS);
     bool ok = ckpi_json_take(&p->j, '{');
@@ -212,7 +212,7 @@ parse_metadata(parser *p, uint64_t at)
 {
     keys all = {0};
     if (p->has_metadata)
-        return ckpi_fail_at(p->err, CKP_ECORRUPT, at, "safetensors header: duplicate key '__metadata__' at byte %llu", (unsigned long long)at);
+        return ckpi_fail_at(p->err, CKP_ECORRUPT, at, "safetensors header: duplicate key '__metadata__'");
     p->has_metadata = true;
     ckp_status st = metadata_pairs(p, &all);
     if (st == CKP_OK && all.n > 1) {

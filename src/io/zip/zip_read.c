@@ -18,7 +18,7 @@ typedef struct ends { uint64_t dir, dir_len, entries, end; } ends;     /* end: w
 static ckp_status
 bad(ckp_error *err, uint64_t at, const char *what)
 {
-    return ckpi_fail_at(err, CKP_ECORRUPT, at, "zip, byte %llu: %s", (unsigned long long)at, what);
+    return ckpi_fail_at(err, CKP_ECORRUPT, at, "zip archive: %s", what);
 }
 
 /* ---- the end ---- */
