@@ -66,7 +66,7 @@ def text() -> tuple[str, bytes]:
     """Where the text comes from, and the text: the King James Bible of Debian's bible-kjv, else the sources of Python itself."""
     if shutil.which("bible"):
         got = subprocess.run(["bible", "-f", "Gen1:1-Rev22:21"], stdin=subprocess.DEVNULL, capture_output=True, check=False).stdout
-        verses = re.sub(rb"^[^ ]+ ", b"", got, flags=re.M)
+        verses = re.sub(rb"^[^ ]+ ", b"", got, flags=re.MULTILINE)
         if len(verses) > 1_000_000:
             return "King James Bible (bible-kjv)", verses[:TEXT_MAX]
     library = pathlib.Path(os.__file__).parent

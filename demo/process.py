@@ -12,7 +12,8 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 HERE = pathlib.Path(__file__).parent
 

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import html
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 Points = Sequence[tuple[float, float]]
 COLORS = {"weights": "#3b6fb6", "m": "#d08b2c", "v": "#4a9a5b", "rest": "#999999"}
@@ -24,7 +25,10 @@ def rows(figures: dict[str, Any], more: dict[str, Any]) -> list[tuple[str, str]]
     ]
     out += [(f"  {name}", f"{by_role[name]:,} bytes, {bit[name]:.3f} bits a parameter") for name in by_role]
     out += [
-        ("  headers, tables, random states, run.json", f"{rest:,} bytes, {bit['total'] - sum(bit[n] for n in by_role):.3f} bits a parameter"),
+        (
+            "  headers, tables, random states, run.json",
+            f"{rest:,} bytes, {bit['total'] - sum(bit[n] for n in by_role):.3f} bits a parameter",
+        ),
         ("  in all", f"{bit['total']:.3f} bits a parameter"),
         ("kills, of them in a save", f"{figures['kills']}, {figures['kills_during_save']}"),
         ("restores from lossy checkpoints", str(figures["restores_from_lossy"])),
@@ -130,7 +134,7 @@ def page(profile: str, plain: Any, broken: Any, figures: dict[str, Any], more: d
 <html lang="en"><meta charset="utf-8"><title>ckpress demo, profile {profile}</title>
 <style>body {{ font: 15px sans-serif; max-width: 800px; margin: 2em auto; color: #222 }} svg {{ width: 100%; font: 11px sans-serif }}
 td {{ padding: 2px 12px 2px 0 }} ul {{ list-style: none; padding: 0 }}</style>
-<h1>A training run, killed {figures['kills']} times</h1>
+<h1>A training run, killed {figures["kills"]} times</h1>
 <p>Profile <b>{profile}</b>. Sizes count every byte of every checkpoint written; none was deleted. The run makes no lossless last save,
 which a real run's end does.</p>
 <ul>{words}</ul>

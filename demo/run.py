@@ -64,7 +64,18 @@ def main() -> int:
     args.out.mkdir(parents=True)
     run = args.out / "run"
     print(f"Training a small GPT twice on: {text()[0]}; profile {args.profile}, {args.steps} steps, a checkpoint every {args.every}.")
-    common = ["--run", str(run), "--profile", args.profile, "--steps", str(args.steps), "--every", str(args.every), "--seed", str(args.seed)]
+    common = [
+        "--run",
+        str(run),
+        "--profile",
+        args.profile,
+        "--steps",
+        str(args.steps),
+        "--every",
+        str(args.every),
+        "--seed",
+        str(args.seed),
+    ]
     plain = Plain(common, args.out / "uninterrupted.log")
     broken = Interrupted(common, args.out / "interrupted.log", kills=args.kills, steps=args.steps, committed=lambda: commits(run))
     try:

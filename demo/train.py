@@ -14,10 +14,9 @@ import os
 import time
 from typing import Any
 
+import ckpress
 import torch
 from model import GPT, Sampler, held_out_loss, learning_rate, split, text
-
-import ckpress
 
 
 class Trainer:
@@ -44,9 +43,7 @@ class Trainer:
         started = time.monotonic()
         # No lossless save at the end: the demo counts what a run in the middle of training writes, and says so.
         self.checkpointer = ckpress.Checkpointer(self.args.run, self.args.profile, threads=1, final_on_close=False)
-        done = self.checkpointer.restore(
-            model=self.model, optimizer=self.optimizer, scheduler=self.scheduler, sampler=self.sampler
-        )
+        done = self.checkpointer.restore(model=self.model, optimizer=self.optimizer, scheduler=self.scheduler, sampler=self.sampler)
         if done is not None:
             restored = self.checkpointer.restored or {}
             seconds = time.monotonic() - started

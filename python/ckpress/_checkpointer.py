@@ -8,7 +8,8 @@ import signal as signals_module
 import threading
 import warnings
 import weakref
-from typing import Any, Literal, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from . import _core, _rng
 from ._coding import Profile, coding, whole
@@ -245,7 +246,7 @@ class Checkpointer:
 
     def _restore_from(self, ck: Any, objects: dict[str, Any], strict: bool) -> int:
         nodes = ck.tree()
-        raw = parse(nodes, len(ck)) if nodes else None
+        raw: Any = parse(nodes, len(ck)) if nodes else None
         try:
             meta = raw["ckpress"]
             kinds, done, layout = dict(meta["kinds"]), raw["step"], meta["layout"]

@@ -124,7 +124,7 @@ def moment_roles(state: dict[str, Any], param: Any) -> dict[str, int]:
     assert torch is not None
 
     def fits(key: str) -> bool:
-        t = state.get(key)
+        t: Any = state.get(key)
         return type(t) is torch.Tensor and t.layout is torch.strided and t.is_floating_point() and t.shape == param.shape
 
     if fits("exp_avg") and fits("exp_avg_sq"):

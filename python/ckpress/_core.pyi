@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The C module, for type checkers; tests/python/test_module.py compares its names with the real one.
 import os
-from typing import Any, Callable
-
+from collections.abc import Callable
+from typing import Any
 
 class State:
     def __init__(self) -> None: ...
@@ -30,7 +30,14 @@ class State:
 
 class Run:
     def __init__(
-        self, dir: str | bytes | os.PathLike[str], coding: tuple[int, float, int, int, int], key_every: int, keep_last: int, skip_when_busy: bool, lock_seconds: int, /
+        self,
+        dir: str | bytes | os.PathLike[str],
+        coding: tuple[int, float, int, int, int],
+        key_every: int,
+        keep_last: int,
+        skip_when_busy: bool,
+        lock_seconds: int,
+        /,
     ) -> None: ...
     def save(
         self,
@@ -77,13 +84,27 @@ def save(
     /,
 ) -> None: ...
 def compress(
-    src: str | bytes | os.PathLike[str], dst: str | bytes | os.PathLike[str], coding: tuple[int, float, int, int, int], bases: Any, replace: bool, progress: Callable[[int, int], Any] | None, /
+    src: str | bytes | os.PathLike[str],
+    dst: str | bytes | os.PathLike[str],
+    coding: tuple[int, float, int, int, int],
+    bases: Any,
+    replace: bool,
+    progress: Callable[[int, int], Any] | None,
+    /,
 ) -> dict[str, Any]: ...
 def decompress(
-    src: str | bytes | os.PathLike[str], dst: str | bytes | os.PathLike[str], coding: tuple[int, float, int, int, int], bases: Any, replace: bool, progress: Callable[[int, int], Any] | None, /
+    src: str | bytes | os.PathLike[str],
+    dst: str | bytes | os.PathLike[str],
+    coding: tuple[int, float, int, int, int],
+    bases: Any,
+    replace: bool,
+    progress: Callable[[int, int], Any] | None,
+    /,
 ) -> dict[str, Any]: ...
 def verify(path: str | bytes | os.PathLike[str], bases: Any, level: int, threads: int, findings: list[tuple[str, int, str]], /) -> None: ...
-def salvage(src: str | bytes | os.PathLike[str], bases: Any, out: str | bytes | os.PathLike[str], replace: bool, /) -> list[tuple[str, int, int]]: ...
+def salvage(
+    src: str | bytes | os.PathLike[str], bases: Any, out: str | bytes | os.PathLike[str], replace: bool, /
+) -> list[tuple[str, int, int]]: ...
 def list_run(dir: str | bytes | os.PathLike[str], /) -> list[dict[str, Any]]: ...
 def dtype_bits(name: str, /) -> int: ...
 def status_name(status: int, /) -> str: ...

@@ -12,8 +12,9 @@ import array
 import collections
 import io
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 from . import _core, _dtypes
 from .errors import CorruptError, UnsupportedError, make
@@ -339,10 +340,9 @@ def _quantized(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     plain = {torch.qint8: torch.int8, torch.quint8: torch.uint8, torch.qint32: torch.int32}
     dtype = {v: k for k, v in plain.items()}[values.dtype]
     if "axis" in scale:
-        make_tensor, args = torch._make_per_channel_quantized_tensor, (scale["scale"], scale["zero_point"], scale["axis"])
+        out = torch._make_per_channel_quantized_tensor(values, scale["scale"], scale["zero_point"], scale["axis"])
     else:
-        make_tensor, args = torch._make_per_tensor_quantized_tensor, (scale["scale"], scale["zero_point"])
-    out = make_tensor(values, *args)
+        out = torch._make_per_tensor_quantized_tensor(values, scale["scale"], scale["zero_point"])
     assert out.dtype == dtype
     return out
 

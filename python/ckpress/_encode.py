@@ -10,7 +10,8 @@ from __future__ import annotations
 import array
 import collections
 import io
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from . import _core, _dtypes
 from ._names import Names, Path, join, show

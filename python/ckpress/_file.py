@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any, Callable, Iterator, Literal, NamedTuple, Sequence, Union
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Union
 
 from . import _core
 from ._coding import Profile, coding, whole
@@ -169,7 +169,7 @@ class File(Mapping[str, LazyTensor]):
     @property
     def info(self) -> dict[str, Any]:
         """Step, lineage, profile, sizes in bytes."""
-        return self.checkpoint.info()
+        return dict(self.checkpoint.info())
 
     def close(self) -> None:
         """Closes the file; lazy tensors can no longer be read. Closing twice is fine."""
@@ -235,9 +235,7 @@ class Salvaged(NamedTuple):
     of: int
 
 
-def salvage(
-    path: PathLike, out: PathLike, *, base: PathLike | Sequence[PathLike] | None = None, overwrite: bool = False
-) -> list[Salvaged]:
+def salvage(path: PathLike, out: PathLike, *, base: PathLike | Sequence[PathLike] | None = None, overwrite: bool = False) -> list[Salvaged]:
     """Writes what a damaged file still holds as safetensors files into the directory ``out``."""
     return [Salvaged(*row) for row in _core.salvage(path, _bases(base), out, overwrite)]
 

@@ -7,8 +7,8 @@ import math
 import operator
 from typing import Any
 
-from ._tensors import allocate, finish, read_all
 from ._decode import Leaf
+from ._tensors import allocate, finish, read_all
 
 
 class LazyTensor:

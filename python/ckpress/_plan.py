@@ -8,8 +8,9 @@ unless every hash has been checked; (5) assignments that cannot fail. A failure 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 from . import _dtypes
 from ._decode import Leaf, build, leaves
@@ -186,9 +187,11 @@ class Plan:
 def _tell_autograd(tensors: list[Any]) -> None:
     """Memory was written behind torch's back: count it as an in-place change, as copy_() would."""
     torch = torch_module()
-    increment = getattr(getattr(torch, "autograd", None), "graph", None)
-    increment = getattr(increment, "increment_version", None)
-    for t in tensors if increment is not None else ():
+    graph = getattr(getattr(torch, "autograd", None), "graph", None)
+    increment = getattr(graph, "increment_version", None)
+    if increment is None:
+        return
+    for t in tensors:
         if not t.is_inference():
             increment(t)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Callable
 from typing import Any
 
 from ._context import Context, Entry, is_module, is_optimizer, module_entries
@@ -210,8 +211,7 @@ class Restorer:
             if isinstance(value, Leaf) and is_torch_tensor(group.get(key)) and self.plan.fits(value, group[key]) is None:
                 self.plan.in_place(value, group[key], f"{label}.param_groups[{key!r}]")
             else:
-                make_value = self.plan.fresh(value)
-                self.plan.final(lambda key=key, make_value=make_value: group.__setitem__(key, make_value()))
+                self.plan.final(_setter(group, key, self.plan.fresh(value)))
 
     # ---- others ----
 
@@ -254,6 +254,13 @@ class Restorer:
             obj[:] = value
             value = obj
         self.values[name] = value
+
+
+def _setter(group: dict[str, Any], key: str, make_value: Callable[[], Any]) -> Callable[[], None]:
+    def assign() -> None:
+        group[key] = make_value()
+
+    return assign
 
 
 class _Later:

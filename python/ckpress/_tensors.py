@@ -83,7 +83,7 @@ def _numpy(info: dict[str, Any]) -> tuple[Any, Any] | None:
 
 def _buffer(info: dict[str, Any]) -> tuple[Any, Any]:
     raw = bytearray(info["raw_bytes"])
-    fmt = _dtypes.to_buffer(info["dtype"])
+    fmt: Any = _dtypes.to_buffer(info["dtype"])
     view = memoryview(raw)
     if fmt is not None and info["numel"] > 0:
         view = view.cast(fmt, list(info["shape"])) if len(info["shape"]) != 1 else view.cast(fmt)

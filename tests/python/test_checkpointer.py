@@ -9,11 +9,10 @@ import signal
 import threading
 import time
 
+import ckpress
 import pytest
 import torch
 from helpers import Net, bits, same, steps, training
-
-import ckpress
 
 
 def test_the_tensor_may_change_at_once(run):
@@ -81,13 +80,14 @@ def test_keep_last(run):
 
 
 def test_one_writer(run):
-    with ckpress.Checkpointer(run):
-        with pytest.raises(ckpress.BusyError, match=str(os.getpid())):
-            ckpress.Checkpointer(run)
+    with ckpress.Checkpointer(run), pytest.raises(ckpress.BusyError, match=str(os.getpid())):
+        ckpress.Checkpointer(run)
     ckpress.Checkpointer(run).close()
 
 
-@pytest.mark.parametrize("how", [{"profile": "best"}, {"quality": 0}, {"threads": -1}, {"key_every": 0}, {"when_busy": "replace"}, {"effort": 9}])
+@pytest.mark.parametrize(
+    "how", [{"profile": "best"}, {"quality": 0}, {"threads": -1}, {"key_every": 0}, {"when_busy": "replace"}, {"effort": 9}]
+)
 def test_options_are_checked(run, how):
     with pytest.raises(ckpress.InvalidError, match=next(iter(how))):
         ckpress.Checkpointer(run, **how)
@@ -155,7 +155,11 @@ class TestFinal:
         except KeyError:
             pass
         with ckpress.open(run) as f:
-            return not f["model/up.weight"].info["lossy"], len(ckpress.list_run(run)), bits(f["model/up.weight"].read()) == bits(model.up.weight)
+            return (
+                not f["model/up.weight"].info["lossy"],
+                len(ckpress.list_run(run)),
+                bits(f["model/up.weight"].read()) == bits(model.up.weight),
+            )
 
     def test_by_close(self, run):
         assert self.run_lossy(run) == (True, 2, True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import random
 
+import ckpress
 import pytest
 import torch
 from helpers import same
 from hypothesis import given
 from hypothesis import strategies as st
-
-import ckpress
 
 STATE = {"w": torch.arange(3000.0).sin(), "i": torch.arange(500), "name": "x", "nested": [{"a": (1, 2.5)}]}
 

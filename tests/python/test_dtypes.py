@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
+import ckpress
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from ckpress import _dtypes
 from helpers import bits, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-
-import ckpress
-from ckpress import _dtypes
 
 
 def through(path, obj, **how):
@@ -61,7 +60,9 @@ def test_quantized(path, dtype):
 
 NUMPY = [np.dtype(c) for c in "?bBhHiIlLqQefdgFDG"]
 ML = [np.dtype(getattr(ml_dtypes, n)) for n in _dtypes.ML_DTYPES if hasattr(ml_dtypes, n)]
-ODD = [np.dtype(d) for d in (">f4", ">i2", "M8[ns]", "M8[D]", "m8[25s]", "S7", "U5", "V3", ">c8", [("a", "i4"), ("b", ">f8", (2,))], ">M8[us]")]
+ODD = [
+    np.dtype(d) for d in (">f4", ">i2", "M8[ns]", "M8[D]", "m8[25s]", "S7", "U5", "V3", ">c8", [("a", "i4"), ("b", ">f8", (2,))], ">M8[us]")
+]
 
 
 @pytest.mark.parametrize("dtype", NUMPY + ML + ODD, ids=str)

@@ -7,12 +7,11 @@ import collections
 import os
 import pickle
 
+import ckpress
 import pytest
 import torch
 from helpers import same, steps, training
 from safetensors.torch import save_file
-
-import ckpress
 
 
 def test_safetensors_comes_back_byte_for_byte(tmp_path):

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
+import ckpress
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-import ckpress
 
 
 @pytest.fixture(scope="module")

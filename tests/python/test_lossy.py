@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import math
 
+import ckpress
 import pytest
 import torch
 from helpers import bits, same, steps, training
 from torch import nn
-
-import ckpress
 
 
 def saved(run, profile="resume", n=8, **how):
@@ -127,7 +126,9 @@ def test_quality_scales_the_error(run, tmp_path):
     assert errors[1] < errors[0] / 2
 
 
-@pytest.mark.parametrize("optimizer, how", [("SGD", {"momentum": 0.9}), ("SGD", {}), ("Adam", {"amsgrad": True}), ("NAdam", {}), ("RMSprop", {})], ids=str)
+@pytest.mark.parametrize(
+    "optimizer, how", [("SGD", {"momentum": 0.9}), ("SGD", {}), ("Adam", {"amsgrad": True}), ("NAdam", {}), ("RMSprop", {})], ids=str
+)
 def test_other_optimizers(run, optimizer, how):
     model, made, _ = saved(run, optimizer=optimizer, **how)
     other, other_optimizer, scheduler = training(4, optimizer, **how)

@@ -9,9 +9,8 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
-
 import ckpress
+import pytest
 from ckpress import _core, errors
 
 WITHOUT = """
@@ -59,7 +58,11 @@ def test_every_status_has_a_class():
         if isinstance(e, OSError):
             assert e.errno == 28
     header = pathlib.Path(__file__).parents[2] / "include/ckpress/base.h"
-    known = {int(line.split("=")[1].split(",")[0].split("/")[0]) for line in header.read_text().splitlines() if line.strip().startswith("CKP_E") and "= -" in line}
+    known = {
+        int(line.split("=")[1].split(",")[0].split("/")[0])
+        for line in header.read_text().splitlines()
+        if line.strip().startswith("CKP_E") and "= -" in line
+    }
     assert known == set(errors.BY_STATUS)
 
 
@@ -69,7 +72,11 @@ def test_everything_public_is_documented():
         if inspect.isclass(obj) or inspect.isfunction(obj):
             assert obj.__doc__ and obj.__doc__.strip(), name
             for attr, member in vars(obj).items() if inspect.isclass(obj) else ():
-                if not attr.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)) and attr not in ("name", "shape", "ndim"):
+                if (
+                    not attr.startswith("_")
+                    and (inspect.isfunction(member) or isinstance(member, property))
+                    and attr not in ("name", "shape", "ndim")
+                ):
                     assert inspect.getdoc(getattr(obj, attr)), f"{name}.{attr}"
 
 
@@ -134,8 +141,13 @@ def test_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
     model, optimizer, scheduler = training()
-    names = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "train_one_step": lambda: steps(model, optimizer, scheduler, 1)[0]}
-    code = re.findall(r"```python\n(.*?)```", readme, re.S)
+    names = {
+        "model": model,
+        "optimizer": optimizer,
+        "scheduler": scheduler,
+        "train_one_step": lambda: steps(model, optimizer, scheduler, 1)[0],
+    }
+    code = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     assert code
     for block in code:
         exec(compile(block, "README.md", "exec"), names)

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import io
 
+import ckpress
 import numpy as np
 import pytest
 import torch
 from helpers import Net, bits, same, snapshot, steps, training
 from torch import nn
-
-import ckpress
 
 
 def run_roundtrip(run, make, train=None, **how):

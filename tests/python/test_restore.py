@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
+import ckpress
 import pytest
 import torch
 from helpers import Net, bits, snapshot, steps, training
 from torch import nn
-
-import ckpress
 
 
 @pytest.fixture
@@ -27,7 +26,12 @@ def fresh():
 
 
 def everything(model, optimizer, scheduler):
-    return snapshot(model, optimizer), repr(optimizer.state_dict()["param_groups"]), repr(scheduler.state_dict()), bits(torch.get_rng_state())
+    return (
+        snapshot(model, optimizer),
+        repr(optimizer.state_dict()["param_groups"]),
+        repr(scheduler.state_dict()),
+        bits(torch.get_rng_state()),
+    )
 
 
 def test_missing_unexpected_and_shapes_are_named(saved):

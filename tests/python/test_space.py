@@ -7,11 +7,10 @@ import errno
 import os
 import subprocess
 
+import ckpress
 import pytest
 import torch
 from helpers import same
-
-import ckpress
 
 
 @pytest.fixture

@@ -9,14 +9,13 @@ import enum
 import io
 import math
 
+import ckpress
 import numpy as np
 import pytest
 import torch
 from helpers import same
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import ckpress
 
 
 def through(path, obj):
@@ -28,9 +27,30 @@ floats = st.one_of(st.floats(allow_nan=False), st.just(math.nan), st.just(-0.0))
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(), floats, st.complex_numbers(allow_nan=False), st.text(max_size=20), st.binary(max_size=600)
 )
-keys = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=8), st.binary(max_size=8), st.tuples(st.integers(), st.text(max_size=3)))
-numpy_scalars = st.sampled_from([np.float32(1.5), np.int8(-3), np.bool_(True), np.complex128(1 + 2j), np.float16(np.nan), np.datetime64("2020-01-02T03", "h"), np.str_("abc"), np.bytes_(b"xy")])
-torch_values = st.sampled_from([torch.Size([2, 3]), torch.float32, torch.bfloat16, torch.device("cpu"), torch.device("cuda:1"), np.dtype("float64"), np.dtype(">i4")])
+keys = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.text(max_size=8),
+    st.binary(max_size=8),
+    st.tuples(st.integers(), st.text(max_size=3)),
+)
+numpy_scalars = st.sampled_from(
+    [
+        np.float32(1.5),
+        np.int8(-3),
+        np.bool_(True),
+        np.complex128(1 + 2j),
+        np.float16(np.nan),
+        np.datetime64("2020-01-02T03", "h"),
+        np.str_("abc"),
+        np.bytes_(b"xy"),
+    ]
+)
+torch_values = st.sampled_from(
+    [torch.Size([2, 3]), torch.float32, torch.bfloat16, torch.device("cpu"), torch.device("cuda:1"), np.dtype("float64"), np.dtype(">i4")]
+)
 leaves = st.one_of(scalars, numpy_scalars, torch_values)
 trees = st.recursive(
     leaves,
@@ -110,7 +130,17 @@ Pair = collections.namedtuple("Pair", "a b")
 
 @pytest.mark.parametrize(
     "value",
-    [Color.RED, Pair(1, 2), object(), lambda: 0, type, np.array([object()]), np.ma.masked_array([1], [True]), collections.ChainMap(), collections.defaultdict(lambda: 0)],
+    [
+        Color.RED,
+        Pair(1, 2),
+        object(),
+        lambda: 0,
+        type,
+        np.array([object()]),
+        np.ma.masked_array([1], [True]),
+        collections.ChainMap(),
+        collections.defaultdict(lambda: 0),
+    ],
     ids=lambda v: type(v).__name__,
 )
 def test_refused_by_path(path, value):
@@ -154,7 +184,15 @@ def test_names_stay_apart(path):
 
 
 def test_long_and_odd_names(path):
-    obj = {"x" * 5000: torch.ones(1), "x" * 5000 + "y": torch.zeros(1), "\0": torch.ones(2), "\ud800": torch.ones(3), "é": torch.ones(1), "é": torch.ones(2), "..": torch.ones(1)}
+    obj = {
+        "x" * 5000: torch.ones(1),
+        "x" * 5000 + "y": torch.zeros(1),
+        "\0": torch.ones(2),
+        "\ud800": torch.ones(3),
+        "\u00e9": torch.ones(1),
+        "e\u0301": torch.ones(2),
+        "..": torch.ones(1),
+    }
     assert same(through(path, obj), obj)
 
 

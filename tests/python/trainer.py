@@ -13,9 +13,8 @@ import json
 import os
 import sys
 
-import numpy as np
-
 import ckpress
+import numpy as np
 
 
 class Model:
