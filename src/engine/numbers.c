@@ -59,7 +59,9 @@ ckpi_pass_wstep(const ckpi_pass *p, size_t g, uint32_t tensor)
     const double mean_l = d->mean_l[grp->has_v ? 0 : 1];
     /* f as the movement rule left it: the clamps move along */
     const double f = d->rms_all > 0.0 ? d->q0 / d->rms_all : 0.0;
-    const double rms = fmax((double)d->rms[tensor], d->rms_all * RMS_FLOOR);
+    /* gains of norms have an RMS of 1 and matter far more than a share of that: small tensors count as no larger than the model's weights */
+    const double own = grp->fine ? fmin((double)d->rms[tensor], d->rms_all) : (double)d->rms[tensor];
+    const double rms = fmax(own, d->rms_all * RMS_FLOOR);
     const double scaled = grp->has_v || grp->has_m ? (double)ckpi_exp2_fixed((int32_t)lrint(mean_l)) : 1.0;
     ckpi_wstep s = {.qmul = (float)(d->q0 * finer * scaled),
                     .qlo = (float)(f * rms * p->set->clamp_lo * finer),
