@@ -87,8 +87,9 @@ bool ckpi_float_count(ckpi_float_plan *p);
 /* Looks at the block and decides; factors and classes live in ws. */
 CKP_MUST_USE ckp_status ckpi_float_plan_make(ckpi_float_plan *p, const ckpi_block *b, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
 
-/* Row and column factors (float_factors.c): rows that are zero throughout are left out. row and col: p->rows, p->row_len bytes. */
-CKP_MUST_USE ckp_status ckpi_float_factors(const ckpi_float_plan *p, const void *data, uint8_t *row, uint8_t *col, uint32_t floor,
+/* Row and column factors (float_factors.c): rows that are zero throughout are left out. row and col: p->rows, p->row_len bytes;
+   peak: the largest magnitude of each row, in quarters of an octave. */
+CKP_MUST_USE ckp_status ckpi_float_factors(const ckpi_float_plan *p, const void *data, uint8_t *row, uint8_t *col, const uint32_t *peak,
                                            ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
 
 CKP_MUST_USE ckp_status ckpi_float_encode(ckpi_buf *out, const ckpi_block *b, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);

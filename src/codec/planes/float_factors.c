@@ -8,8 +8,17 @@
 #include "base/fail.h"
 #include "codec/planes/float.h"
 
-/* Sums are kept in 1/16 octave. */
-enum { SUM_FINE = 4 };
+enum {
+    SUM_FINE = 4,         /* sums are kept in 1/16 octave */
+    REACH = 16            /* octaves: values further below their row's peak count as that: a zero would outweigh a hundred others */
+};
+
+static uint32_t
+floor_below(uint32_t peak)
+{
+    const uint32_t sixteenths = peak << (SUM_FINE - CKPI_FLOAT_FINE), reach = REACH << SUM_FINE;
+    return sixteenths > reach ? sixteenths - reach : 0;
+}
 
 /* Means of sums in 1/16 octave, rounded to quarters, as bytes above the smallest. */
 static void
@@ -25,8 +34,8 @@ to_bytes(uint8_t *out, const uint32_t *mean, size_t n)
 }
 
 ckp_status
-ckpi_float_factors(const ckpi_float_plan *p, const void *data, uint8_t *row, uint8_t *col, uint32_t floor, ckpi_scratch *ws, uint32_t cpu,
-                   ckp_error *err)
+ckpi_float_factors(const ckpi_float_plan *p, const void *data, uint8_t *row, uint8_t *col, const uint32_t *peak, ckpi_scratch *ws,
+                   uint32_t cpu, ckp_error *err)
 {
     const ckpi_float_kern *kern = ckpi_float_kern_pick(p->type.width, cpu);
     const size_t mark = ckpi_scratch_mark(ws);
@@ -37,12 +46,12 @@ ckpi_float_factors(const ckpi_float_plan *p, const void *data, uint8_t *row, uin
     memset(cols, 0, p->row_len * sizeof *cols);
     memset(spare, 0, p->row_len * sizeof *spare);
 
-    uint32_t summed = 0, last = floor << SUM_FINE;
+    uint32_t summed = 0, last = 0;
     for (size_t i = 0; i < p->rows; i++) {
         const size_t n = ckpi_float_row_size(p, i);
         if (ckpi_float_row_class(p, i) != CKPI_ROW_ZERO) {
             const uint8_t *at = (const uint8_t *)data + i * p->row_len * p->type.width;
-            last = (uint32_t)(kern->sum(n == p->row_len ? cols : spare, at, n, p->type.mant - SUM_FINE, floor << SUM_FINE) / n);
+            last = (uint32_t)(kern->sum(n == p->row_len ? cols : spare, at, n, p->type.mant - SUM_FINE, floor_below(peak[i])) / n);
             summed += n == p->row_len;
         }
         rows[i] = last; /* a zero row repeats its neighbour's: cheapest to code */

@@ -32,6 +32,7 @@ typedef struct ckpi_float_row {
 typedef struct ckpi_float_scan {
     uint64_t any;        /* OR of the words */
     uint64_t all;        /* AND of the words */
+    uint64_t peak;       /* the largest magnitude */
 } ckpi_float_scan;
 
 typedef struct ckpi_float_kern {

@@ -20,8 +20,7 @@ enum {
     SHORT_ROW = 64,       /* rows shorter than this are joined: a factor must be worth its byte */
     NARROW = 63,          /* esc of a small alphabet */
     WIDE = 255,
-    ESCAPE_BITS = 16,
-    FLOOR_OCTAVES = 12    /* values this far below the largest ones do not pull factors down */
+    ESCAPE_BITS = 16
 };
 
 typedef struct sample {
@@ -125,9 +124,9 @@ best_cut(const size_t *with, unsigned most, size_t rows)
     return best * 8 >= rows ? cut : 0;
 }
 
-/* Finds signs and row classes; classes: p->rows bytes. */
+/* Finds signs, row classes and peaks; classes and peak have p->rows elements. */
 static void
-scan_rows(ckpi_float_plan *p, const void *data, uint8_t *classes, const ckpi_float_kern *kern)
+scan_rows(ckpi_float_plan *p, const void *data, uint8_t *classes, uint32_t *peak, const ckpi_float_kern *kern)
 {
     const unsigned most = p->type.mant - CKPI_FLOAT_FINE;
     size_t with[64] = {0}, zero_rows = 0;
@@ -139,6 +138,7 @@ scan_rows(ckpi_float_plan *p, const void *data, uint8_t *classes, const ckpi_flo
         all &= s.any == 0 ? all : s.all;
         const unsigned t = trailing_zeros(s.any, most);
         classes[i] = s.any == 0 ? UINT8_MAX : (uint8_t)t;
+        peak[i] = (uint32_t)(s.peak >> (p->type.mant - CKPI_FLOAT_FINE));
         with[t] += s.any != 0;
         zero_rows += s.any == 0;
     }
@@ -186,19 +186,6 @@ take_sample(sample *s, const ckpi_float_plan *p, const void *data)
     const size_t runs = want / SAMPLE_RUN, step = p->n / runs;
     for (size_t k = 0; k < runs; k++)
         take_run(s, p, data, k * step, SAMPLE_RUN);
-}
-
-/* The level that one value in a hundred exceeds: what factors are measured from. */
-static uint32_t
-floor_of(const sample *s)
-{
-    uint32_t octaves[2048] = {0};
-    for (size_t i = 0; i < s->n; i++)
-        octaves[s->x[i] >> CKPI_FLOAT_FINE]++;
-    uint32_t above = 0, top = 2047;
-    while (top > 0 && (above += octaves[top]) * 100 < s->n)
-        top--;
-    return top > FLOOR_OCTAVES ? top - FLOOR_OCTAVES : 0;
 }
 
 static uint64_t
@@ -276,14 +263,14 @@ choose(ckpi_float_plan *p, const sample *s, uint64_t row_bits, uint64_t col_bits
 }
 
 static ckp_status
-plan_factors(ckpi_float_plan *p, const ckpi_block *b, sample *s, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
+plan_factors(ckpi_float_plan *p, const ckpi_block *b, sample *s, const uint32_t *peak, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
 {
     uint64_t row_bits = 0, col_bits = 0;
     if (p->rows >= 2) {
         uint8_t *row = ckpi_scratch_get(ws, p->rows), *col = ckpi_scratch_get(ws, p->row_len);
         if (row == NULL || col == NULL)
             return ckpi_fail(err, CKP_ENOMEM, "planes: no memory for factors");
-        const ckp_status st = ckpi_float_factors(p, b->data, row, col, floor_of(s), ws, cpu, err);
+        const ckp_status st = ckpi_float_factors(p, b->data, row, col, peak, ws, cpu, err);
         if (st != CKP_OK)
             return st;
         for (size_t i = 0; i < s->n; i++) {
@@ -308,15 +295,16 @@ ckpi_float_plan_make(ckpi_float_plan *p, const ckpi_block *b, ckpi_scratch *ws, 
     ckpi_float_type_of(b, &p->type);
     choose_rows(p, b);
     uint8_t *classes = ckpi_scratch_get(ws, p->rows), *zeros = ckpi_scratch_get(ws, p->row_len);
+    uint32_t *peak = ckpi_scratch_get(ws, p->rows * sizeof *peak);
     sample *s = ckpi_scratch_get(ws, sizeof *s);
-    if (classes == NULL || zeros == NULL || s == NULL)
+    if (classes == NULL || zeros == NULL || peak == NULL || s == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "planes: no memory for %zu rows", p->rows);
     memset(zeros, 0, p->row_len);
     p->zeros = zeros;
-    scan_rows(p, b->data, classes, ckpi_float_kern_pick(b->width, cpu));
+    scan_rows(p, b->data, classes, peak, ckpi_float_kern_pick(b->width, cpu));
     ckpi_float_count(p);
     take_sample(s, p, b->data);
     if (s->n == 0)
         return CKP_OK;
-    return plan_factors(p, b, s, ws, cpu, err);
+    return plan_factors(p, b, s, peak, ws, cpu, err);
 }
