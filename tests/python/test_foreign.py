@@ -101,7 +101,7 @@ def test_torch(name, kind, tmp_path):
     if name == "dtypes" and kind == "legacy":
         pytest.skip("torch does not save every dtype so")
     src = tmp_path / "in.pt"
-    torch.save(CASES[name], src, **FORMATS[kind])
+    foreign_cases.save(CASES[name], src, **FORMATS[kind])
     back = roundtrip(src, tmp_path, ".pt")
     check(loads(src, False), loads(back, False))
     try:
@@ -114,7 +114,7 @@ def test_torch(name, kind, tmp_path):
 def test_archive(tmp_path):
     """A zip that others find in order: checksums, alignment, one storage for aliases."""
     src = tmp_path / "in.pt"
-    torch.save(CASES["tied"], src)
+    foreign_cases.save(CASES["tied"], src)
     back = roundtrip(src, tmp_path, ".pt")
     with zipfile.ZipFile(back) as z:
         assert z.testzip() is None
@@ -134,7 +134,7 @@ def test_load_in_python(tmp_path):
     """ckpress.load of a converted file gives what torch.load gave."""
     for name in ("plain", "views", "tied", "train", "small", "grad", "sparse", "quantized"):
         src, ckp = tmp_path / "in.pt", tmp_path / f"{name}.ckp"
-        torch.save(CASES[name], src)
+        foreign_cases.save(CASES[name], src)
         ckpress.compress(src, ckp)
         check(loads(src, False), ckpress.load(ckp))
 
@@ -164,7 +164,7 @@ def test_safetensors(name, metadata, tmp_path):
 def test_safetensors_from_torch(tmp_path):
     st = pytest.importorskip("safetensors.torch")
     src = tmp_path / "in.pt"
-    torch.save(CASES["tied"], src)
+    foreign_cases.save(CASES["tied"], src)
     got = st.load_file(roundtrip(src, tmp_path, ".safetensors"))
     assert {k: raw(v) for k, v in got.items()} == {k: raw(v) for k, v in CASES["tied"].items()}
 

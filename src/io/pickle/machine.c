@@ -191,7 +191,7 @@ pop_mark(ckpi_pickle *p, ckpi_pv ***items, size_t *n)
         return ckpi_pickle_bad(p, CKP_ECORRUPT, "a mark is missing");
     const size_t at = p->mark[--p->n_mark];
     *n = p->n_stack - at;
-    *items = p->stack + at;
+    *items = p->stack != NULL ? p->stack + at : NULL;
     p->n_stack = at;
     return CKP_OK;
 }
