@@ -43,7 +43,7 @@ typedef enum cli_opt {
 } cli_opt;
 #define CLI_HAS(opt) (1u << (opt))
 /* What every command takes. */
-#define CLI_COMMON (CLI_HAS(CLI_OPT_QUIET) | CLI_HAS(CLI_OPT_VERBOSE) | CLI_HAS(CLI_OPT_HELP))
+#define CLI_COMMON (CLI_HAS(CLI_OPT_QUIET) | CLI_HAS(CLI_OPT_HELP))
 
 /* One row of the option table. */
 typedef struct cli_option {

@@ -32,7 +32,8 @@ const cli_command cli_cmd_compress = {
             "  ckpress compress model.safetensors\n"
             "  ckpress compress step2.pt --base step1.ckp -o step2.ckp\n"
             "  curl -s $URL | ckpress compress - > model.ckp",
-    .options = CLI_COMMON | CLI_HAS(CLI_OPT_OUTPUT) | CLI_HAS(CLI_OPT_FORCE) | CLI_HAS(CLI_OPT_BASE) | CLI_HAS(CLI_OPT_PROFILE) |
+    .options = CLI_COMMON | CLI_HAS(CLI_OPT_VERBOSE) | CLI_HAS(CLI_OPT_OUTPUT) | CLI_HAS(CLI_OPT_FORCE) | CLI_HAS(CLI_OPT_BASE) |
+               CLI_HAS(CLI_OPT_PROFILE) |
                CLI_HAS(CLI_OPT_QUALITY) | CLI_HAS(CLI_OPT_FAST) | CLI_HAS(CLI_OPT_BEST) | CLI_HAS(CLI_OPT_THREADS) | CLI_HAS(CLI_OPT_JSON) |
                CLI_HAS(CLI_OPT_PROGRESS),
     .min_args = 1,

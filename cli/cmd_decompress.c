@@ -34,7 +34,8 @@ const cli_command cli_cmd_decompress = {
             "\n"
             "  ckpress decompress model.ckp\n"
             "  ckpress decompress step3.ckp --base step2.ckp --base step1.ckp -o step3.pt",
-    .options = CLI_COMMON | CLI_HAS(CLI_OPT_OUTPUT) | CLI_HAS(CLI_OPT_FORCE) | CLI_HAS(CLI_OPT_BASE) | CLI_HAS(CLI_OPT_THREADS) |
+    .options = CLI_COMMON | CLI_HAS(CLI_OPT_VERBOSE) | CLI_HAS(CLI_OPT_OUTPUT) | CLI_HAS(CLI_OPT_FORCE) | CLI_HAS(CLI_OPT_BASE) |
+               CLI_HAS(CLI_OPT_THREADS) |
                CLI_HAS(CLI_OPT_JSON) | CLI_HAS(CLI_OPT_PROGRESS),
     .min_args = 1,
     .max_args = SIZE_MAX,

@@ -42,7 +42,9 @@ gather_tensors(facts *f)
         if (st != CKP_OK)
             return cli_told(st, &e);
         f->aliases += t.alias_of != UINT32_MAX;
-        if (t.lossy && t.alias_of == UINT32_MAX)
+        /* a first moment keeps its projection, which has no error to record */
+        const bool recorded = t.max_rel_error > 0.0 || t.rms_rel_error > 0.0 || t.n_nan + t.n_inf != 0;
+        if (t.lossy && t.alias_of == UINT32_MAX && recorded)
             f->lossy[f->n_lossy++] = t;
     }
     qsort(f->lossy, f->n_lossy, sizeof *f->lossy, by_error);
@@ -151,7 +153,8 @@ print_errors(const facts *f)
 
     if (n == 0)
         return;
-    (void)printf("\nlossy tensors, error relative to the tensor's RMS%s:\n", n < f->n_lossy ? ", worst first" : "");
+    (void)printf("\nlossy tensors: errors relative to the tensor's RMS (v: the largest relative to the value)%s:\n",
+                 n < f->n_lossy ? ", worst first" : "");
     cli_table_init(&tab, "lrrrr");
     const char *const head[] = {"TENSOR", "RMS", "MAX", "NAN", "INF"};
     for (size_t i = 0; i < sizeof head / sizeof *head; i++)
@@ -161,7 +164,7 @@ print_errors(const facts *f)
         cli_text s;
         cli_table_add(&tab, t->name);
         (void)snprintf(s.s, sizeof s.s, "%.3g", t->rms_rel_error);
-        cli_table_add(&tab, s.s);
+        cli_table_add(&tab, t->role == CKP_ROLE_V ? "-" : s.s);
         (void)snprintf(s.s, sizeof s.s, "%.3g", t->max_rel_error);
         cli_table_add(&tab, s.s);
         (void)snprintf(s.s, sizeof s.s, "%llu", (unsigned long long)t->n_nan);
@@ -305,7 +308,7 @@ const cli_command cli_cmd_info = {
             "\n"
             "  ckpress info runs/gpt\n"
             "  ckpress info runs/gpt@12000 --json",
-    .options = CLI_COMMON | CLI_HAS(CLI_OPT_BASE) | CLI_HAS(CLI_OPT_JSON),
+    .options = CLI_COMMON | CLI_HAS(CLI_OPT_VERBOSE) | CLI_HAS(CLI_OPT_BASE) | CLI_HAS(CLI_OPT_JSON),
     .min_args = 1,
     .max_args = 1,
     .run = info,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ckpress ls: checkpoints of a run, or tensors of one checkpoint. */
 #define _POSIX_C_SOURCE 200809L
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "json.h"
@@ -57,7 +58,8 @@ list_entry(void *user, const ckp_list_entry *e)
     cli_table_add(&l->tab, whole ? cli_size(&t, e->stored_bytes) : "-");
     cli_table_add(&l->tab, whole ? cli_bits(&t, e->stored_bytes, e->params) : "-");
     cli_table_add(&l->tab, whole ? cli_ratio(&t, e->raw_bytes, e->stored_bytes) : "-");
-    (void)snprintf(t.s, sizeof t.s, "%llu", (unsigned long long)e->base_step);
+    /* from its name: the base itself may be gone */
+    (void)snprintf(t.s, sizeof t.s, "%llu", strncmp(e->base_dir, "step-", 5) == 0 ? strtoull(e->base_dir + 5, NULL, 10) : 0);
     cli_table_add(&l->tab, e->base_dir[0] != '\0' ? t.s : "-");
     saved_at(&t, e->saved_unix);
     cli_table_add(&l->tab, t.s);

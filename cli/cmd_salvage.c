@@ -88,7 +88,8 @@ const cli_command cli_cmd_salvage = {
             "Tensors that are not whole are listed; -v lists all. The exit code is 0 only if all is whole.\n"
             "\n"
             "  ckpress salvage cut.ckp -o saved",
-    .options = CLI_COMMON | CLI_HAS(CLI_OPT_OUTPUT) | CLI_HAS(CLI_OPT_FORCE) | CLI_HAS(CLI_OPT_BASE) | CLI_HAS(CLI_OPT_JSON),
+    .options = CLI_COMMON | CLI_HAS(CLI_OPT_VERBOSE) | CLI_HAS(CLI_OPT_OUTPUT) | CLI_HAS(CLI_OPT_FORCE) | CLI_HAS(CLI_OPT_BASE) |
+               CLI_HAS(CLI_OPT_JSON),
     .min_args = 1,
     .max_args = 1,
     .run = salvage,

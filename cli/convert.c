@@ -15,23 +15,26 @@ notice(void *user, const char *text)
 }
 
 static void
-summary(const cli_convert *c, const char *in, const char *out, const ckp_convert_result *r, double s)
+summary(const cli_convert *c, const cli_args *a, const char *in, const char *out, const ckp_convert_result *r, double s)
 {
-    cli_text a, b, ratio, speed;
+    cli_text x, y, ratio, speed;
     const uint64_t raw = c->packs ? r->in_bytes : r->out_bytes, packed = c->packs ? r->out_bytes : r->in_bytes;
 
     cli_safe(stderr, strcmp(in, "-") == 0 ? "standard input" : in);
     if (r->in_bytes != 0)
-        (void)fprintf(stderr, ": %s", cli_size(&a, r->in_bytes));
+        (void)fprintf(stderr, ": %s", cli_size(&x, r->in_bytes));
     (void)fputs(" -> ", stderr);
     cli_safe(stderr, strcmp(out, "-") == 0 ? "standard output" : out);
-    (void)fprintf(stderr, ": %s", cli_size(&b, r->out_bytes));
+    (void)fprintf(stderr, ": %s", cli_size(&y, r->out_bytes));
     if (r->in_bytes != 0 && packed != 0)
         (void)fprintf(stderr, " (%s, %.1f %%)", cli_ratio(&ratio, raw, packed), raw != 0 ? 100.0 * (double)packed / (double)raw : 0.0);
     (void)fprintf(stderr, " in %.2f s", s);
     if (raw != 0 && s > 0.0)
         (void)fprintf(stderr, ", %s/s", cli_size(&speed, (uint64_t)((double)raw / s)));
     (void)fputc('\n', stderr);
+    if (a->verbose)
+        (void)fprintf(stderr, "  %s, %llu tensors, %llu -> %llu bytes\n", r->kind, (unsigned long long)r->tensors,
+                      (unsigned long long)r->in_bytes, (unsigned long long)r->out_bytes);
 }
 
 static void
@@ -97,7 +100,7 @@ convert_one(const cli_convert *c, const cli_args *a, const char *in, cli_json *j
     if (code == CLI_OK && a->json)
         print_json(j, in, out, &res, s);
     if (code == CLI_OK && !a->quiet)
-        summary(c, in, out, &res, s);
+        summary(c, a, in, out, &res, s);
 done:
     free(made);
     return code;

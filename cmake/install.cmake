@@ -11,6 +11,7 @@ if(TARGET ckpress_cli)
 endif()
 file(GLOB man_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/man/*.1)
 install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT dev)
+install(FILES ${PROJECT_SOURCE_DIR}/cli/ckpress.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ckpress COMPONENT dev)
 
 # The file finds its prefix from its own place, so `cmake --install --prefix` and moved trees work.
 file(RELATIVE_PATH CKP_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)

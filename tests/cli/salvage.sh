@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# What a cut or flipped file still holds comes out, and nothing that is wrong.
+make model m.safetensors
+ckpress compress -q m.safetensors
+code ckpress salvage m.ckp -o whole
+files whole
+cat >check.py <<'P'
+import json, os, sys
+def load(path):
+    if not os.path.exists(path):
+        return {}
+    raw = open(path, "rb").read()
+    n = int.from_bytes(raw[:8], "little")
+    return {k: (v["dtype"], v["shape"], raw[8 + n + v["data_offsets"][0] : 8 + n + v["data_offsets"][1]]) for k, v in json.loads(raw[8 : 8 + n]).items() if k != "__metadata__"}
+WIDTH = {"F32": 4, "BF16": 2}
+whole, parts = load("m.safetensors"), 0
+for name, t in load(sys.argv[1] + "/salvaged.safetensors").items():
+    assert t == whole[name], name
+if len(sys.argv) > 2:
+    for name, t in load(sys.argv[1] + "/salvaged-parts.safetensors").items():
+        base, _, where = name.rpartition("[")
+        a, b = (int(x) * WIDTH[t[0]] for x in where[:-1].split(":"))
+        assert t[2] == whole[base][2][a:b], name
+        print(name)
+print("all equal")
+P
+python3 check.py whole
+size=$(stat -c %s m.ckp)
+echo "-- cut at 99 %"
+head -c $((size * 99 / 100)) m.ckp >cut.ckp
+code ckpress salvage cut.ckp
+ls cut.salvaged
+echo "-- cut at 66 %"
+head -c $((size * 66 / 100)) m.ckp >cut.ckp
+code ckpress salvage -f cut.ckp -o half
+files half
+python3 check.py half parts
+echo "-- a flipped bit costs one chunk"
+cp m.ckp flip.ckp
+flip flip.ckp 1000
+code ckpress salvage flip.ckp -o flip
+echo "-- nothing to save"
+code ckpress salvage m.safetensors -o none
+code ckpress salvage nothing.ckp -o none
+code ckpress salvage m.ckp -o whole

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# A signal in the middle: 128 + its number, nothing half-written; and the progress bar.
+make model m.safetensors
+mkfifo pipe
+mkdir out
+ckpress compress pipe -o out/m.ckp 2>err &
+pid=$!
+exec 3>pipe
+head -c 5000000 m.safetensors >&3
+for _ in $(seq 100); do [ -n "$(files out)" ] && break; sleep 0.05; done
+kill -TERM $pid
+{ tail -c +5000001 m.safetensors >&3; } 2>/dev/null || true
+exec 3>&-
+rc=0
+wait $pid || rc=$?
+cat err
+echo "exit $rc"
+files out
+echo "-- the bar"
+ckpress compress --progress m.safetensors 2>&1 | tr '\r' '\n' | grep -c 'm.safetensors  \[#*\.*\] *[0-9]* %' | sed 's/^[1-9][0-9]*$/shown/'
+ckpress compress -q --progress -f m.safetensors
+ckpress decompress -f m.ckp -o x 2>&1 | sed -E 's/[0-9.]+ (k|M)?B/SIZE/g; s/\(.*%\)/(RATIO)/; s/in .*/in TIME/'
