@@ -9,7 +9,7 @@ ckpi_pack2(uint8_t *dst, const int8_t *code, size_t n)
 
     /* the product gathers the low two bits of the four bytes in its top byte */
     for (size_t i = 0; i < whole; i++)
-        dst[i] = (uint8_t)(((ckpi_ld32(code + 4 * i) & 0x03030303U) * 0x40100401U) >> 24);
+        dst[i] = (uint8_t)(((ckpi_ld32(code + 4 * i) & 0x03030303U) * 0x01041040U) >> 24);
     if (n % 4 != 0) {
         unsigned last = 0;
         for (size_t k = 0; k < n % 4; k++)
