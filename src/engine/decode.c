@@ -69,15 +69,29 @@ cols_of(const ckpi_table *t, const ckpi_chunk *c)
     return c->n_pieces == 1 ? ckpi_matrix_cols(&t->rec[c->piece[0].tensor]) : 0;
 }
 
+/* Codecs count from the payload's start, or say nothing: the caller wants a place in the file. */
+static ckp_status
+decode_payload(const ckpi_chunk *c, const ckpi_block *b, void *dst, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
+{
+    ckp_error e;
+
+    ckpi_error_clear(&e);
+    const ckp_status st = ckpi_codec_decode(c->codec, b, c->payload, c->payload_len, dst, ws, cpu, &e);
+    if (st == CKP_OK || st == CKP_ENOMEM) {
+        if (st != CKP_OK && err != NULL)
+            *err = e;
+        return st;
+    }
+    const uint64_t at = e.offset != CKP_NO_OFFSET ? e.offset : 0;
+    return ckpi_fail_at(err, st, c->body_offset + c->params_len + c->escapes_len + at, "payload of a chunk: %s", e.text);
+}
+
 ckp_status
 ckpi_decode_plain(const ckpi_table *t, const ckpi_chunk *c, const void *base, void *dst, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
 {
     const ckpi_block b =
         ckpi_block_of((ckp_dtype)c->dtype, NULL, c->flags & CKPI_CHUNK_USES_BASE ? base : NULL, ckpi_chunk_bytes(t, c), cols_of(t, c));
-    ckp_status st = ckpi_codec_decode(c->codec, &b, c->payload, c->payload_len, dst, ws, cpu, err);
-    if (st != CKP_OK && err != NULL && err->offset != CKP_NO_OFFSET)
-        err->offset += c->body_offset + c->params_len + c->escapes_len;
-    return st;
+    return decode_payload(c, &b, dst, ws, cpu, err);
 }
 
 /* Reads chunk i of a level into r->body. */
@@ -128,7 +142,7 @@ static ckp_status
 get_codes(replay *r, const ckpi_chunk *k, int8_t *dst, ckp_error *err)
 {
     const ckpi_block b = {.n = (size_t)k->n, .width = 1, .dtype = CKP_I8};
-    return ckpi_codec_decode(k->codec, &b, k->payload, k->payload_len, dst, r->ws, r->cpu, err);
+    return decode_payload(k, &b, dst, r->ws, r->cpu, err);
 }
 
 static ckp_status
@@ -163,6 +177,8 @@ step_v(replay *r, const ckpi_chunk *k, ckp_error *err)
     const uint8_t flags = ckpi_rd_u8(&rd);
     ckp_status st = CKP_OK;
 
+    if (k->quant != CKPI_QUANT_V)
+        return ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "second moments with quantizer %u in a lossy lineage", k->quant);
     if (flags & ~(CKPI_PAR_FACTORS | CKPI_PAR_MOVES))
         return ckpi_fail_at(err, CKP_EUNSUPPORTED, k->body_offset, "unknown parameter flags %02x of a v chunk", flags);
     if (flags & CKPI_PAR_FACTORS)
@@ -172,14 +188,12 @@ step_v(replay *r, const ckpi_chunk *k, ckp_error *err)
             return ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "a v chunk moves factors that its base has not");
         st = ckpi_params_get_moves(&rd, &r->rec.fac, r->ws, r->cpu, err);
     }
-    if (st == CKP_OK && !r->fac_known)
-        return ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "a v chunk without factors");
+    if (st == CKP_OK && (!r->fac_known || (!key && !r->v_known)))
+        st = ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "a v chunk without factors, or without a base");
     if (st == CKP_OK) {
         ckpi_params_get_lifts(&rd, &r->rec.fac);
         st = params_end(&rd, "parameters of a v chunk", err);
     }
-    if (st == CKP_OK && (!r->fac_known || (!key && !r->v_known)))
-        st = ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "a v chunk without factors, or without a base");
     int8_t *diff = st == CKP_OK ? ckpi_scratch_get(r->ws, r->n) : NULL;
     if (st == CKP_OK && diff == NULL)
         st = ckpi_fail(err, CKP_ENOMEM, "no memory for %zu codes", r->n);
@@ -203,8 +217,12 @@ step_m(replay *r, const ckpi_chunk *k, bool codes, ckp_error *err)
     const uint8_t flags = ckpi_rd_u8(&rd);
     ckp_status st = CKP_OK;
 
+    if (k->quant != CKPI_QUANT_M)
+        return ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "first moments with quantizer %u in a lossy lineage", k->quant);
     if (flags & ~(CKPI_PAR_FACTORS | CKPI_PAR_SCALE_V | CKPI_PAR_SCALE_BASE))
         return ckpi_fail_at(err, CKP_EUNSUPPORTED, k->body_offset, "unknown parameter flags %02x of an m chunk", flags);
+    if ((flags & CKPI_PAR_FACTORS) && r->u->v != CKPI_NO_CHUNK)
+        return ckpi_fail_at(err, CKP_ECORRUPT, k->body_offset, "an m chunk with factors beside a v chunk");
     for (size_t i = 0; i < r->n_pieces; i++) {
         const float mg = ckpi_rd_f32(&rd);
         if (codes)
@@ -297,6 +315,8 @@ step_w_exact(replay *r, const ckpi_chunk *k, ckp_error *err)
     const size_t bytes = (size_t)ckpi_chunk_bytes(r->c->table, k), mark = ckpi_scratch_mark(r->ws);
     const ckp_dtype dt = (ckp_dtype)k->dtype;
     void *base = NULL;
+    if ((k->flags & CKPI_CHUNK_USES_BASE) && !r->w_known)
+        return ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "exact weights without their base");
     void *dst = ckpi_scratch_get(r->ws, bytes);
 
     if (k->flags & CKPI_CHUNK_USES_BASE) {

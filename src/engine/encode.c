@@ -112,6 +112,9 @@ encode_lossless(ckpi_pred *pred, size_t g, ckpi_stage *s, ckpi_effort effort, bo
         uint8_t *old = pred->raw[g];
         pred->raw[g] = s->raw;
         s->raw = old;
+    } else {                     /* what an earlier save left is no base of the next one */
+        ckpi_aligned_free(pred->raw[g]);
+        pred->raw[g] = NULL;
     }
     return CKP_OK;
 }

@@ -123,12 +123,10 @@ owner_is_lossy(const ckpi_layout *l, const plan *p, uint32_t i)
     const ckpi_rec *r = &p->t->rec[i];
     if (!p->lossy || !is_owner_role(r->role) || !stored(r) || !ckpi_is_small_float(r->dtype) || (p->no_loss != NULL && p->no_loss[i]))
         return false;
-    if (p->weights_only)
-        return true;
     const uint32_t m = l->m_of[i], v = l->v_of[i];
     if (p->no_loss != NULL && ((m != CKPI_NO_TENSOR && p->no_loss[m]) || (v != CKPI_NO_TENSOR && p->no_loss[v])))
         return false;
-    return m != CKPI_NO_TENSOR || v != CKPI_NO_TENSOR;
+    return p->weights_only || m != CKPI_NO_TENSOR || v != CKPI_NO_TENSOR;
 }
 
 static ckpi_group
@@ -173,7 +171,8 @@ add_tensor(ckpi_layout *l, const plan *p, uint32_t i, bool lossy, ckp_error *err
 {
     const ckpi_rec *r = &p->t->rec[i];
     const ckpi_group kind = kind_of(l, p, i, lossy);
-    const size_t cols = ckpi_matrix_cols(r);
+    /* rows of packed elements need not end on a byte; a power of two always does */
+    const size_t cols = ckpi_dtype_get(r->dtype)->bits % 8 == 0 ? ckpi_matrix_cols(r) : 0;
     const uint64_t step = cols != 0 ? (CKPI_MAX_CHUNK_ELEMS / cols) * cols : CKPI_MAX_CHUNK_ELEMS;
     const bool own = !lossy && p->packing == CKPI_PACK_GROUPED && r->numel >= CKPI_OWN_CHUNK;
 

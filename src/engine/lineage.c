@@ -75,12 +75,31 @@ ckpi_lineage_like(const ckpi_lineage *c, size_t level, const ckpi_chunk *like, s
 
 /* ---- order and resolve ------------------------------------------------------------------------------------------- */
 
+/*
+ * A save that changed nothing has its base's content id, so the id alone may fit several files: of bases the one with the right chain
+ * length is meant, or else any, for the error; of tables the one that stores it.
+ */
 static size_t
-find_content(ckpi_fmt_file **files, size_t from, size_t n, ckpi_id id)
+find_base(ckpi_fmt_file **files, size_t i, size_t n)
 {
-    for (size_t i = from; i < n; i++)
-        if (files[i] != NULL && ckpi_id_eq(files[i]->content, id))
-            return i;
+    size_t at = SIZE_MAX;
+
+    for (size_t k = i + 1; k < n; k++) {
+        if (!ckpi_id_eq(files[k]->content, files[i]->info.base_content))
+            continue;
+        if (files[k]->info.chain + 1 == files[i]->info.chain)
+            return k;
+        at = at == SIZE_MAX ? k : at;
+    }
+    return at;
+}
+
+static size_t
+find_table(ckpi_fmt_file **files, size_t i, size_t n)
+{
+    for (size_t k = i + 1; k < n; k++)
+        if (ckpi_id_eq(files[k]->content, files[i]->info.table_content) && ckpi_id_is_zero(files[k]->info.table_content))
+            return k;
     return SIZE_MAX;
 }
 
@@ -91,7 +110,7 @@ order(ckpi_fmt_file **files, size_t n, size_t *depth, ckp_error *err)
     size_t i = 0;
 
     while (files[i]->info.is_delta) {
-        const size_t at = find_content(files, i + 1, n, files[i]->info.base_content);
+        const size_t at = find_base(files, i, n);
         if (at == SIZE_MAX) {
             char want[33], have[33] = "none";
             ckpi_id_hex(files[i]->info.base_content, want);
@@ -123,7 +142,7 @@ resolve(ckpi_fmt_file **files, size_t n, ckp_error *err)
     for (size_t i = n; i-- > 0;) {
         if (files[i]->table != NULL)
             continue;
-        const size_t at = find_content(files, i + 1, n, files[i]->info.table_content);
+        const size_t at = find_table(files, i, n);
         if (at == SIZE_MAX || files[at]->table == NULL) {
             ckp_status st = ckpi_fail(err, CKP_EBASE, "the file that stores this delta's table is not in its chain");
             ckpi_fail_file(err, ckpi_reader_name(files[i]->r));
@@ -133,6 +152,35 @@ resolve(ckpi_fmt_file **files, size_t n, ckp_error *err)
         if (st != CKP_OK)
             return st;
     }
+    return CKP_OK;
+}
+
+/* Quantizers are for weights and moments of the small float dtypes: decoders rely on it. */
+static bool
+kind_fits(const ckpi_chunk *k)
+{
+    const bool m = k->role == CKP_ROLE_M || k->role == CKP_ROLE_MOMENTUM, w = k->role == CKP_ROLE_WEIGHT || k->role == CKP_ROLE_MASTER;
+
+    if (k->quant == CKPI_QUANT_NONE)
+        return true;
+    return ckpi_is_small_float((ckp_dtype)k->dtype) &&
+           ((k->quant == CKPI_QUANT_V && k->role == CKP_ROLE_V) || (k->quant == CKPI_QUANT_M && m) || (k->quant == CKPI_QUANT_W && w));
+}
+
+static ckp_status
+check_kinds(const ckpi_lineage *c, ckp_error *err)
+{
+    for (size_t l = 0; l < c->n; l++)
+        for (size_t i = 0; i < c->level[l].f->n_chunks; i++) {
+            const ckpi_chunk *k = &c->level[l].f->chunk[i];
+            if (kind_fits(k))
+                continue;
+            ckp_status st = ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "a chunk of role %u and dtype %u with quantizer %u", k->role, k->dtype,
+                                         k->quant);
+            ckpi_fail_tensor(err, c->level[l].f->table->rec[k->piece[0].tensor].name);
+            ckpi_fail_file(err, ckpi_reader_name(c->level[l].f->r));
+            return st;
+        }
     return CKP_OK;
 }
 
@@ -184,7 +232,9 @@ ckpi_lineage_new(ckpi_lineage **out, ckpi_fmt_file **files, size_t n, ckp_error 
             goto done;
     }
     c->table = c->level[0].f->table;
-    st = check_bases(c, err);
+    st = check_kinds(c, err);
+    if (st == CKP_OK)
+        st = check_bases(c, err);
     if (st != CKP_OK)
         goto done;
     *out = c;

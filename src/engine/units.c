@@ -40,7 +40,7 @@ member_of(const ckpi_lineage *c, uint32_t i, member *m)
         return k->role == CKP_ROLE_WEIGHT || k->role == CKP_ROLE_MASTER;
     m->owner = c->table->rec[tensor].owner;
     m->kind = k->role == CKP_ROLE_V ? 2 : 1;
-    return k->quant != CKPI_QUANT_NONE && m->owner != CKPI_NO_TENSOR;
+    return k->quant != CKPI_QUANT_NONE && m->owner != CKPI_NO_TENSOR;    /* lineage.c has seen that kinds and roles go together */
 }
 
 static bool
@@ -54,26 +54,32 @@ same_shape(const ckpi_chunk *a, const ckpi_chunk *b)
     return true;
 }
 
-/* Every piece of a moment's chunk belongs to the weight at the same place. */
-static bool
-belongs(const ckpi_lineage *c, uint32_t moment, uint32_t weight)
+static uint32_t
+weight_of(const ckpi_lineage *c, uint32_t tensor)
 {
-    const ckpi_chunk *m = &c->level[0].f->chunk[moment], *w = &c->level[0].f->chunk[weight];
+    const ckpi_rec *r = &c->table->rec[tensor];
+    return r->role == CKP_ROLE_WEIGHT || r->role == CKP_ROLE_MASTER ? tensor : r->owner;
+}
 
-    if (!same_shape(m, w))
-        return false;
-    for (size_t i = 0; i < m->n_pieces; i++)
-        if (c->table->rec[m->piece[i].tensor].owner != w->piece[i].tensor)
-            return false;
-    return true;
+/* Two chunks of a unit are of the same elements of the same weights, piece by piece. */
+static bool
+belongs(const ckpi_lineage *c, uint32_t a, uint32_t b)
+{
+    if (a == CKPI_NO_CHUNK || b == CKPI_NO_CHUNK)
+        return true;
+    const ckpi_chunk *x = &c->level[0].f->chunk[a], *y = &c->level[0].f->chunk[b];
+    bool same = same_shape(x, y);
+    for (size_t i = 0; same && i < x->n_pieces; i++)
+        same = weight_of(c, x->piece[i].tensor) == weight_of(c, y->piece[i].tensor);
+    return same;
 }
 
 static ckp_status
 check_unit(const ckpi_lineage *c, const ckpi_unit *u, ckp_error *err)
 {
-    /* a damaged file may have lost the weights: its moments can still be read */
-    const bool m_ok = u->m == CKPI_NO_CHUNK || u->w == CKPI_NO_CHUNK || belongs(c, u->m, u->w);
-    const bool v_ok = u->v == CKPI_NO_CHUNK || u->w == CKPI_NO_CHUNK || belongs(c, u->v, u->w);
+    /* a damaged file may have lost the weights: its moments can still be read, if they go together */
+    const bool m_ok = belongs(c, u->m, u->w) && belongs(c, u->m, u->v);
+    const bool v_ok = belongs(c, u->v, u->w);
 
     if (m_ok && v_ok)
         return CKP_OK;

@@ -39,6 +39,25 @@ ckpi_patch(void *dst, size_t width, const ckpi_escapes *e)
     }
 }
 
+/*
+ * Half dtypes have few exponents, and v^ and m^ are off by factors: what is positive or finite stays so. Of v = 0 an optimizer divides by
+ * its epsilon alone; of an infinite one it never moves again.
+ */
+static void
+keep_kind(ckp_dtype dt, void *dst, const float *x, size_t n, bool v)
+{
+    const uint16_t inf = dt == CKP_BF16 ? 0x7f80 : 0x7c00;
+
+    for (size_t i = 0; i < n; i++) {
+        uint8_t *at = (uint8_t *)dst + 2 * i;
+        const uint16_t h = ckpi_ld16(at);
+        if ((h & 0x7fff) == inf && (ckpi_f32_bits(x[i]) & 0x7fffffffU) < 0x7f800000U)
+            ckpi_st16(at, (uint16_t)(h - 1));
+        else if (v && h == 0 && ckpi_f32_bits(x[i]) != 0)
+            ckpi_st16(at, 1);
+    }
+}
+
 /* One piece of moments as fp32. */
 static ckp_status
 piece_values(const ckpi_values *c, bool v, size_t k, size_t at, float *dst, ckpi_scratch *ws, ckp_error *err)
@@ -68,6 +87,8 @@ moments(const ckpi_values *c, bool v, void *dst, ckpi_scratch *ws, ckp_error *er
         st = piece_values(c, v, k, at, f, ws, err);
         if (st == CKP_OK)
             ckpi_floats_to(c->dtype, to, f, n);
+        if (st == CKP_OK && width == 2)
+            keep_kind(c->dtype, to, f, n, v);
         ckpi_scratch_release(ws, mark);
         at += n;
     }

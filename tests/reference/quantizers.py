@@ -139,9 +139,21 @@ def patch(raw, escapes, width):
     return words.tobytes()
 
 
-def escaped(chunk, values):
+def keep_kind(raw, values, dtype, positive):
+    """Half dtypes: what is finite stays finite, and with `positive` what is above zero stays there."""
+    if dtype == 12:
+        return raw
+    h, inf = np.frombuffer(raw, "<u2").copy(), 0x7f80 if dtype == 11 else 0x7c00
+    h[(h & 0x7fff == inf) & np.isfinite(values)] -= 1
+    if positive:
+        h[(h == 0) & (values > 0)] = 1
+    return h.tobytes()
+
+
+def escaped(chunk, values, moment=False, positive=False):
     width = 4 if chunk.dtype == 12 else 2
-    return patch(from_f32(values, chunk.dtype), read_escapes(chunk.escapes, chunk.n, width), width)
+    raw = from_f32(values, chunk.dtype)
+    return patch(keep_kind(raw, values, chunk.dtype, positive) if moment else raw, read_escapes(chunk.escapes, chunk.n, width), width)
 
 
 # ---- the scale field
@@ -195,7 +207,7 @@ def v_values(chunk, state):
         s = scale(2, count, state[1][i], c)
         with np.errstate(over="ignore", under="ignore"):
             out.append(np.where(c == -128, F32(0), s * s))
-    return escaped(chunk, np.concatenate(out))
+    return escaped(chunk, np.concatenate(out), True, True)
 
 
 def m_factors(chunk, base):
@@ -223,7 +235,7 @@ def m_values(chunk, factors, state):
             s = np.where(vc == -128, F32(0), s)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             out.append(np.where(code == 0, F32(0), (code.astype(F32) * mg[i]) * s))
-    return escaped(chunk, np.concatenate(out))
+    return escaped(chunk, np.concatenate(out), True)
 
 
 def w_values(chunk, base, state, factors):
