@@ -9,6 +9,7 @@ ckp_status
 ckp_run_adopt(ckp_run *run, ckp_checkpoint *ck, ckp_error *err)
 {
     ckp_checkpoint *own = NULL;
+    ckpi_buf tree = CKPI_BUF_INIT;
 
     ckp_status st = ckpi_session_check(run, err);
     if (st == CKP_OK)
@@ -22,13 +23,16 @@ ckp_run_adopt(ckp_run *run, ckp_checkpoint *ck, ckp_error *err)
     if (st != CKP_OK)
         return st;
     const ckpi_fmt_file *f = own->lin->level[0].f, *t = ckpi_checkpoint_table_file(own);
-    ckpi_buf_clear(&run->base.table_tree);
-    ckpi_buf_put(&run->base.table_tree, t->tree, t->tree_len);
-    st = ckpi_buf_status(&run->base.table_tree, err, "the state tree");
+    ckpi_buf_put(&tree, t->tree, t->tree_len);
+    st = ckpi_buf_status(&tree, err, "the state tree");
     if (st != CKP_OK) {
+        ckpi_buf_free(&tree);
         ckp_checkpoint_close(own);
         return st;
     }
+    /* From here on nothing fails: base and predictor change together or not at all. */
+    ckpi_buf_free(&run->base.table_tree);
+    run->base.table_tree = tree;
     (void)memcpy(run->base.dir, own->name, sizeof run->base.dir);
     (void)memcpy(run->parent, own->name, sizeof run->parent);
     run->base.checkpoint = own->manifest->content;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/bytes.h"
 #include "base/fail.h"
 #include "os/host.h"
 #include "run/checkpoint.h"
@@ -51,7 +52,7 @@ ckpi_checkpoint_table_file(const ckp_checkpoint *ck)
     if (ckpi_id_is_zero(f->info.table_content))
         return f;
     for (size_t l = 1; l < ck->lin->n; l++)
-        if (ckpi_id_eq(ck->lin->level[l].f->content, f->info.table_content))
+        if (ckpi_id_eq(ck->lin->level[l].f->content, f->info.table_content) && ckpi_id_is_zero(ck->lin->level[l].f->info.table_content))
             return ck->lin->level[l].f;
     return f;                    /* cannot be: the lineage was resolved */
 }
@@ -171,8 +172,21 @@ is_damage(ckp_status st)
     return st <= CKP_EIO && st != CKP_EINTERNAL;
 }
 
+/* A writer that keeps the last few may delete what was just listed: then something newer is there. */
+#define MAX_LOOKS 64
+
+static bool
+newer_came(ckp_checkpoint *ck, uint64_t tried)
+{
+    ckpi_chain ch = CKPI_CHAIN_INIT;
+    const bool newer = ckpi_store_latest(ck->store, UINT64_MAX, &ch, NULL, NULL) == CKP_OK && ch.m[ch.n - 1]->sequence > tried;
+    ckpi_chain_free(&ch);
+    return newer;
+}
+
+/* From the newest down to the first that opens. *tried: the newest that was looked at. */
 static ckp_status
-open_newest(ckp_checkpoint *ck, bool verify_payload, ckp_error *err)
+open_downwards(ckp_checkpoint *ck, bool verify_payload, uint64_t *tried, ckp_error *err)
 {
     uint64_t below = UINT64_MAX;
 
@@ -180,24 +194,38 @@ open_newest(ckp_checkpoint *ck, bool verify_payload, ckp_error *err)
         ckpi_chain ch = CKPI_CHAIN_INIT;
         ckp_error e;
         ckpi_error_clear(&e);
-        ckp_status st = ckpi_store_latest(ck->store, below, &ch, &ck->notes, &e);
-        if (st != CKP_OK) {
-            if (err != NULL)
-                *err = e;
+        ckp_status st = ckpi_store_latest(ck->store, below, &ch, &ck->notes, err);
+        if (st != CKP_OK)
             return st;
-        }
         st = open_chain(ck, &ch, verify_payload, &e);
         below = ch.m[ch.n - 1]->sequence;
-        if (st == CKP_OK || !is_damage(st)) {
-            ckpi_chain_free(&ch);
-            if (st != CKP_OK && err != NULL)
-                *err = e;
-            return st;
-        }
-        add_note(ck, ch.dir[ch.n - 1], &e);
+        *tried = CKPI_MAX(*tried, below);
+        if (st != CKP_OK && is_damage(st))
+            add_note(ck, ch.dir[ch.n - 1], &e);
         ckpi_chain_free(&ch);
+        if (st != CKP_OK && !is_damage(st) && err != NULL)
+            *err = e;
+        if (st == CKP_OK || !is_damage(st))
+            return st;
         drop_contents(ck);
+        if (newer_came(ck, *tried))
+            return ckpi_fail(err, CKP_ENOTFOUND, "checkpoints go faster than they can be opened");
     }
+}
+
+static ckp_status
+open_newest(ckp_checkpoint *ck, bool verify_payload, ckp_error *err)
+{
+    uint64_t tried = 0;
+    ckp_status st = CKP_ENOTFOUND;
+
+    for (int look = 0; look < MAX_LOOKS && st == CKP_ENOTFOUND; look++) {
+        ckpi_buf_clear(&ck->notes);
+        st = open_downwards(ck, verify_payload, &tried, err);
+        if (st != CKP_ENOTFOUND || !newer_came(ck, tried))
+            break;
+    }
+    return st;
 }
 
 static ckp_status

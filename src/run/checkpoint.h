@@ -24,6 +24,8 @@ CKP_MUST_USE ckp_status ckpi_checkpoint_check(const ckp_checkpoint *ck, ckp_erro
 CKP_MUST_USE ckp_status ckpi_checkpoint_open_dir(ckp_checkpoint **out, const char *run_dir, const char *dir, bool verify_payload, ckp_error *err);
 /* Takes the opened files; fills lineage and units. */
 CKP_MUST_USE ckp_status ckpi_checkpoint_from_files(ckp_checkpoint *ck, ckpi_fmt_file **files, size_t n, ckp_error *err);
+/* CKP_EUNSUPPORTED for a tensor that has no elements of its own in the file but is derived from another's (copy_of). */
+CKP_MUST_USE ckp_status ckpi_checkpoint_own(const ckpi_table *t, uint32_t index, ckp_error *err);
 /* Level whose file stores table and tree. */
 const ckpi_fmt_file *ckpi_checkpoint_table_file(const ckp_checkpoint *ck);
 #endif

@@ -167,8 +167,9 @@ ckpi_give(const ckp_checkpoint *ck, const ckpi_give_range *r, size_t n, unsigned
     w.slot = ckpi_calloc(w.cap, sizeof *w.slot);
     if (w.slot == NULL)
         st = ckpi_fail(err, CKP_ENOMEM, "no memory to decode");
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; st == CKP_OK && i < n; i++) {
         uint64_t b = 0;
+        st = ckpi_checkpoint_own(ck->lin->table, r[i].tensor, err);
         (void)ckpi_dtype_bytes(ck->lin->table->rec[r[i].tensor].dtype, r[i].count, &b);
         total += b;
     }

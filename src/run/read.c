@@ -24,6 +24,17 @@ typedef struct read_job {
     uint32_t cpu;
 } read_job;
 
+ckp_status
+ckpi_checkpoint_own(const ckpi_table *t, uint32_t index, ckp_error *err)
+{
+    const ckpi_rec *r = &t->rec[index], *p = r->alias_of != CKPI_NO_TENSOR ? &t->rec[r->alias_of] : r;
+    if (p->copy_of == CKPI_NO_TENSOR)
+        return CKP_OK;
+    const ckp_status st = ckpi_fail(err, CKP_EUNSUPPORTED, "stored as a rounding of %s, which this version cannot make", t->rec[p->copy_of].name);
+    ckpi_fail_tensor(err, r->name);
+    return st;
+}
+
 static ckp_status
 check_target(const ckp_checkpoint *ck, const ckp_target *t, ckp_error *err)
 {
@@ -44,6 +55,10 @@ check_target(const ckp_checkpoint *ck, const ckp_target *t, ckp_error *err)
                        r->ndim, (unsigned long long)r->numel, t->ndim);
     else if (t->data == NULL && r->numel != 0)
         st = ckpi_fail(err, CKP_EINVAL, "the target has no memory");
+    else if (t->strides != NULL && ckp_dtype_bits(r->dtype) % 8 != 0)
+        st = ckpi_fail(err, CKP_EINVAL, "elements of less than a byte have no strides");
+    else
+        st = ckpi_checkpoint_own(tab, t->index, err);
     if (st != CKP_OK)
         ckpi_fail_tensor(err, r->name);
     return st;
@@ -205,6 +220,8 @@ check_range(const ckp_checkpoint *ck, uint32_t index, uint64_t first, uint64_t c
         st = ckpi_fail(err, CKP_EINVAL, "a range of packed elements must start and end on a byte");
     else if (dst == NULL && count != 0)
         st = ckpi_fail(err, CKP_EINVAL, "no memory to read into");
+    else
+        st = ckpi_checkpoint_own(ck->lin->table, index, err);
     if (st != CKP_OK)
         ckpi_fail_tensor(err, r->name);
     return st;

@@ -39,10 +39,16 @@ copy_metrics(ckpi_save_job *job, const ckp_save_options *opt, ckp_error *err)
 /* ---- predictor for this state ----------------------------------------------------------------------------------- */
 
 static void
-drop_pred(ckp_run *run)
+empty_stages(ckp_run *run)
 {
     for (size_t g = 0; run->stages != NULL && g < run->pred->layout->n; g++)
         ckpi_stage_free(&run->stages[g]);
+}
+
+static void
+drop_pred(ckp_run *run)
+{
+    empty_stages(run);
     free(run->stages);
     run->stages = NULL;
     ckpi_pred_free(run->pred);
@@ -172,6 +178,7 @@ take(ckp_run *run, ckp_state *state, ckpi_pass *pass, ckp_error *err)
         ckpi_pass_steps(pass);
     job->inline_pass = stage_need(run->pred->layout, job->set.exact_weights) > ckpi_memory_budget(&run->opt.coding);
     if (job->inline_pass) {
+        empty_stages(run);
         job->pass = pass;
         return CKP_OK;
     }
@@ -255,7 +262,9 @@ ckp_run_save(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_optio
     job->cpu_front = ckpi_thread_cpu_seconds() - cpu0 + ckpi_pool_cpu_seconds(run->front->pool) - pool0;
     if (job->inline_pass) {
         st = ckpi_session_write(run, err);
+        (void)pthread_mutex_lock(&run->mutex);
         run->stats.stall = ckpi_seconds() - started;
+        (void)pthread_mutex_unlock(&run->mutex);
         if (taken != NULL)
             *taken = st == CKP_OK;
         return st;

@@ -68,6 +68,8 @@ write_shard(ckp_run *run, ckpi_writer *w, ckpi_fmt_sum *sum, ckp_error *err)
     const ckpi_file_info info = file_info(run);
     const ckpi_encode_job ej = {.pred = run->pred, .stages = job->inline_pass ? NULL : run->stages, .pass = job->pass,
                                 .effort = (ckpi_effort)run->opt.coding.effort,
+                                /* after an inline pass the next save is a key: its reconstructions are not worth their memory */
+                                .serial_pass = job->inline_pass && ckpi_state_pulls(job->pass->state), .drop_base = job->inline_pass,
                                 .progress = job->inline_pass ? NULL : keep_lock, .progress_user = run,
                                 .keep_raw = !job->inline_pass && run->opt.key_every > 1 && may_keep_raw(run)};
     ckpi_fmt_writer *fw = NULL;
@@ -201,10 +203,11 @@ retain(ckp_run *run)
     (void)pthread_mutex_unlock(&run->mutex);
 }
 
-ckp_status
-ckpi_session_write(ckp_run *run, ckp_error *err)
+static ckp_status
+write_job(ckp_run *run, ckp_error *err)
 {
-    const double t0 = ckpi_seconds(), c0 = ckpi_thread_cpu_seconds(), p0 = ckpi_pool_cpu_seconds(run->back->pool);
+    const ckpi_pool *pool = run->job.inline_pass ? run->front->pool : run->back->pool;
+    const double t0 = ckpi_seconds(), c0 = ckpi_thread_cpu_seconds(), p0 = ckpi_pool_cpu_seconds(pool);
     ckpi_manifest *m = ckpi_manifest_new();
     ckpi_attempt *a = NULL;
     ckpi_writer *w = NULL;
@@ -221,7 +224,7 @@ ckpi_session_write(ckp_run *run, ckp_error *err)
         st = write_shard(run, w, &sum, err);
     if (st == CKP_OK) {
         t1 = ckpi_seconds();
-        cpu = ckpi_thread_cpu_seconds() - c0 + ckpi_pool_cpu_seconds(run->back->pool) - p0;
+        cpu = ckpi_thread_cpu_seconds() - c0 + ckpi_pool_cpu_seconds(pool) - p0;
         st = ckpi_writer_finish(w, err);
     }
     if (st != CKP_OK) {
@@ -243,6 +246,17 @@ ckpi_session_write(ckp_run *run, ckp_error *err)
     return st;
 }
 
+ckp_status
+ckpi_session_write(ckp_run *run, ckp_error *err)
+{
+    const ckp_status st = write_job(run, err);
+    (void)pthread_mutex_lock(&run->mutex);
+    run->stats.saves += st == CKP_OK;
+    run->stats.failed += st != CKP_OK;
+    (void)pthread_mutex_unlock(&run->mutex);
+    return st;
+}
+
 /* ---- the thread ------------------------------------------------------------------------------------------------- */
 
 static void
@@ -252,8 +266,6 @@ finish_job(ckp_run *run, ckp_status st, const ckp_error *e)
     run->failed = st;
     if (st != CKP_OK)
         run->failure = *e;
-    run->stats.saves += st == CKP_OK;
-    run->stats.failed += st != CKP_OK;
     run->busy = false;
     (void)pthread_cond_broadcast(&run->cond);
     (void)pthread_mutex_unlock(&run->mutex);
