@@ -15,6 +15,7 @@ import zipfile
 from typing import Any
 
 import foreign_cases
+import hostile
 import numpy as np
 import pytest
 import torch
@@ -201,6 +202,18 @@ def test_calls_are_refused(function, args, names, kind, tmp_path, monkeypatch):
         ckpress.compress(src, tmp_path / "x.ckp")
     assert "in.pt" in str(e.value) and "byte" in str(e.value)
     assert not (tmp_path / "ran").exists() and not (tmp_path / "x.ckp").exists()
+
+
+@pytest.mark.parametrize("name", hostile.files())
+def test_hostile(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    raw_bytes, error = hostile.files()[name]
+    src = tmp_path / name
+    src.write_bytes(raw_bytes)
+    with pytest.raises(getattr(ckpress, error)) as e:
+        ckpress.compress(src, tmp_path / "x.ckp")
+    assert name in str(e.value)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [name]
 
 
 def test_damage(tmp_path):

@@ -46,6 +46,38 @@ parse_code(ckpi_pickle *p, ckpi_pnpdtype *d)
     return CKP_OK;
 }
 
+/* "[D]", "[25s]": letters and digits in brackets, to the end. */
+static bool
+unit_ok(const char *s, size_t n)
+{
+    for (size_t i = 1; i + 1 < n; i++)
+        if (!((s[i] >= '0' && s[i] <= '9') || (s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z')))
+            return false;
+    return n > 2 && n < 20 && s[0] == '[' && s[n - 1] == ']';
+}
+
+/* A whole description, as numpy's dtype.str gives it: "f4", "<f4", ">f4", "|S2", "<M8[D]". */
+static ckp_status
+parse_text(ckpi_pickle *p, ckpi_pnpdtype *d, const char *s, size_t n)
+{
+    const char order = n != 0 && memchr("<>|=", s[0], 4) != NULL ? s[0] : '=';
+    const size_t skip = order != '=' || (n != 0 && s[0] == '=') ? 1 : 0;
+    const char *unit = n != 0 ? memchr(s, '[', n) : NULL;
+    const size_t code = (unit != NULL ? (size_t)(unit - s) : n) - skip;
+    if (n <= skip || code == 0 || code >= sizeof d->code || (unit != NULL && !unit_ok(unit, n - (size_t)(unit - s))))
+        return bad(p, "a dtype that is no short text");
+    memcpy(d->code, s + skip, code);
+    const ckp_status st = parse_code(p, d);
+    if (st != CKP_OK)
+        return st;
+    if (unit != NULL && !d->time)
+        return bad(p, "a unit of something that is no time");
+    d->native = order != '>' || d->itemsize == 1;
+    const char shown = !d->native ? '>' : d->itemsize > 1 && d->code[0] != 'S' && d->code[0] != 'V' ? '<' : '|';
+    (void)snprintf(d->text, sizeof d->text, "%c%s%.*s", shown, d->code, unit != NULL ? (int)(n - (size_t)(unit - s)) : 0, unit != NULL ? unit : "");
+    return CKP_OK;
+}
+
 /* dtype("f4", False, True), or of a type of ml_dtypes. What is missing comes with the state. */
 static ckp_status
 dtype_of(ckpi_pickle *p, const ckpi_pv *args, ckpi_pv **out)
@@ -63,16 +95,13 @@ dtype_of(ckpi_pickle *p, const ckpi_pv *args, ckpi_pv **out)
         d->row = what->u.g.row;
         d->itemsize = ckp_dtype_bits(d->row->dt) / 8;
         (void)snprintf(d->code, sizeof d->code, "%s", d->row->code);
-    } else {
-        if ((what->kind != PV_STR && what->kind != PV_STR2) || what->u.s.n == 0 || what->u.s.n >= sizeof d->code)
-            return bad(p, "a dtype that is no short text");
-        memcpy(d->code, what->u.s.p, what->u.s.n);
-        const ckp_status st = parse_code(p, d);
-        if (st != CKP_OK)
-            return st;
+        (void)snprintf(d->text, sizeof d->text, "%c%s", d->itemsize > 1 ? '<' : '|', d->code);
+        return give(p, v, out);
     }
-    (void)snprintf(d->text, sizeof d->text, "%c%s", d->itemsize > 1 && d->code[0] != 'S' && d->code[0] != 'V' ? '<' : '|', d->code);
-    return give(p, v, out);
+    if (what->kind != PV_STR && what->kind != PV_STR2)
+        return bad(p, "a dtype that is no text");
+    const ckp_status st = parse_text(p, d, (const char *)what->u.s.p, what->u.s.n);
+    return st == CKP_OK ? give(p, v, out) : st;
 }
 
 /* (metadata, (unit, count, 1, 1)) of datetime64: "[D]", "[25s]"; generic ones have none. */
@@ -99,7 +128,8 @@ time_unit(ckpi_pickle *p, const ckpi_pv *meta, ckpi_pnpdtype *d)
         return bad(p, "a datetime64 of unknown unit");
     if (n == 7 && memcmp(unit, "generic", 7) == 0)
         return CKP_OK;
-    const size_t at = strlen(d->text);
+    const size_t at = strcspn(d->text, "[");
+    d->text[at] = 0;
     char num[16] = "";
     if (count != 1)
         (void)snprintf(num, sizeof num, "%u", (unsigned)count);

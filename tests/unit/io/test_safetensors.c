@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 /* safetensors: what is accepted comes back byte for byte; every rule of the format has a file that breaks it. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -282,6 +283,38 @@ test_header_limit(void **state)
     free(t);
 }
 
+/* A tensor of more than 4 GiB, in a file that is mostly a hole. */
+static void
+test_beyond_4_gib(void **state)
+{
+    (void)state;
+    const uint64_t n = ((uint64_t)1 << 30) + 1;
+    ckpi_buf head = CKPI_BUF_INIT;
+    ckpi_reader *r;
+    ckpi_foreign *f;
+    ckp_error err = {0};
+    char json[128], got[8];
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    (void)snprintf(json, sizeof json, "{\"a\":{\"dtype\":\"F32\",\"shape\":[%llu],\"data_offsets\":[0,%llu]}}", (unsigned long long)n,
+                   (unsigned long long)n * 4);
+    help_safetensors(&head, json, "", 0);
+    assert_int_equal(pwrite(fileno(file), head.data, head.len, 0), (ssize_t)head.len);
+    assert_int_equal(pwrite(fileno(file), "abcdefgh", 8, (off_t)(head.len + n * 4 - 8)), 8);
+    assert_int_equal(lseek(fileno(file), 0, SEEK_SET), 0);
+    assert_int_equal(ckpi_reader_fd(&r, fileno(file), "sparse", &err), CKP_OK);
+    assert_int_equal(ckpi_foreign_open(&f, r, NULL, &err), CKP_OK);
+    const ckpi_tensor *t = &ckpi_foreign_state(f)->t[0];
+    assert_int_equal(t->bytes, n * 4);
+    assert_int_equal(ckpi_tensor_copy_out(t, n - 2, 2, got, &err), CKP_OK);
+    assert_memory_equal(got, "abcdefgh", 8);
+    assert_int_equal(ckpi_tensor_copy_out(t, n - 1, 2, got, &err), CKP_EINVAL);
+    ckpi_foreign_close(f);
+    ckpi_reader_free(r);
+    ckpi_buf_free(&head);
+    fclose(file);
+}
+
 static ckp_status
 use_it(void *user)
 {
@@ -305,7 +338,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_bad),   cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_cut_anywhere), cmocka_unit_test(test_pipe), cmocka_unit_test(test_fresh),
-        cmocka_unit_test(test_header_limit), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_header_limit), cmocka_unit_test(test_no_memory), cmocka_unit_test(test_beyond_4_gib),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
