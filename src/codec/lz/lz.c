@@ -6,6 +6,7 @@
 #include "codec/lz/lz.h"
 #include <zstd.h>
 #include <zstd_errors.h>
+#include "base/bytes.h"
 #include "base/fail.h"
 #include "codec/rows.h"
 
@@ -56,7 +57,8 @@ lz_decode(const ckpi_block *b, const uint8_t *src, size_t len, void *dst, ckpi_s
     (void)cpu;
     const size_t bytes = b->n * b->width;
     /* Both come before zstd is let loose: a frame that claims other sizes costs nothing. */
-    if (ZSTD_getFrameContentSize(src, len) != bytes || ZSTD_findFrameCompressedSize(src, len) != len)
+    if (len < 4 || ckpi_ld32(src) != ZSTD_MAGICNUMBER || ZSTD_getFrameContentSize(src, len) != bytes ||
+        ZSTD_findFrameCompressedSize(src, len) != len)
         return ckpi_fail_at(err, CKP_ECORRUPT, 0, "lz: not one zstd frame of %zu bytes", bytes);
     uint8_t none;
     const size_t got = ZSTD_decompress(bytes != 0 ? dst : &none, bytes, src, len);
