@@ -247,9 +247,9 @@ main(int argc, char **argv)
     if (argc < 3)
         die("LIST DATA [BASE] [reps] [best|avx2|avx512|scalar] [effort] [probe]");
     work w = {.ws = ckpi_scratch_new()};
-    const int reps = argc > 4 ? atoi(argv[4]) : 5;
+    const int reps = argc > 4 ? (int)strtol(argv[4], NULL, 10) : 5;
     w.cpu = cpu_of(argc > 5 ? argv[5] : "best");
-    w.effort = (ckpi_effort)(argc > 6 ? atoi(argv[6]) : CKPI_EFFORT_FAST);
+    w.effort = (ckpi_effort)(argc > 6 ? strtol(argv[6], NULL, 10) : CKPI_EFFORT_FAST);
     read_list(&w, argv[1]);
     w.data = read_file(argv[2]);
     if (argc > 3 && argv[3][0] != 0)
