@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pathlib
 import statistics
-from typing import Any
+from typing import Any, NamedTuple
 
 import ckpress
 
@@ -76,20 +76,34 @@ def result(plain: Any, broken: Any, run: pathlib.Path, steps: int) -> tuple[dict
     return figures, more
 
 
-def musts(figures: dict[str, Any], profile: str) -> list[tuple[str, bool]]:
-    """What has to hold, in words, and whether it does."""
-    total, gap = figures["bits_per_param"]["total"], figures["loss_interrupted"] - figures["loss_uninterrupted"]
-    lost = figures["steps_lost_per_restore"]
+class Must(NamedTuple):
+    """One promise: its name, the value found, the bar, and whether the value has to reach the bar or stay below it."""
+
+    name: str
+    value: float
+    bar: float
+    at_least: bool
+
+    @property
+    def holds(self) -> bool:
+        return self.value >= self.bar if self.at_least else self.value <= self.bar
+
+    def __str__(self) -> str:
+        return f"MUST {self.name} {self.value:.4g} {self.bar:g} {'ok' if self.holds else 'short'}"
+
+
+def musts(figures: dict[str, Any], profile: str) -> list[Must]:
+    """What has to hold."""
     out = [
-        (f"kills survived: {figures['kills']}, wanted 10", figures["kills"] == 10),
-        (f"kills 5 to 50 ms after a call of save(): {figures['kills_during_save']}, wanted 3", figures["kills_during_save"] >= 3),
+        Must("kills_survived", figures["kills"], 10, True),
+        Must("kills_during_save", figures["kills_during_save"], 3, True),
     ]
     if profile == "lossless":
-        return [*out, (f"final weights bit-identical: {figures['identical_weights']}", figures["identical_weights"])]
+        return [*out, Must("identical_weights", float(figures["identical_weights"]), 1, True)]
     most_bits, most_lost = {"resume": (0.85, 5.0), "small": (0.65, 12.0)}[profile]
-    out.append((f"bits a parameter, everything counted: {total:.3f}, at most {most_bits}", total <= most_bits))
+    out.append(Must("bits_per_param", figures["bits_per_param"]["total"], most_bits, False))
     if profile == "resume":
-        out.append((f"loss gap: {gap:+.4f}, at most 0.03", gap <= 0.03))
-    out.append((f"steps lost per restore: {lost:.2f}, at most {most_lost:g}", lost <= most_lost))
-    out.append((f"restores from a lossy checkpoint: {figures['restores_from_lossy']}, wanted 10", figures["restores_from_lossy"] == 10))
+        out.append(Must("loss_gap", figures["loss_interrupted"] - figures["loss_uninterrupted"], 0.03, False))
+    out.append(Must("steps_lost_per_restore", figures["steps_lost_per_restore"], most_lost, False))
+    out.append(Must("restores_from_lossy", figures["restores_from_lossy"], 10, True))
     return out

@@ -125,10 +125,10 @@ def _stalls(stalls: Points) -> str:
     return plot.svg()
 
 
-def page(profile: str, plain: Any, broken: Any, figures: dict[str, Any], more: dict[str, Any], verdicts: list[tuple[str, bool]]) -> str:
+def page(profile: str, plain: Any, broken: Any, figures: dict[str, Any], more: dict[str, Any], verdicts: list[Any]) -> str:
     """The whole page."""
     cells = "".join(f"<tr><td>{html.escape(n).replace('  ', '&emsp;')}</td><td>{html.escape(v)}</td></tr>" for n, v in rows(figures, more))
-    words = "".join(f"<li>{'✓' if holds else '✗'} {html.escape(text)}</li>" for text, holds in verdicts)
+    words = "".join(f"<li>{'✓' if v.holds else '✗'} {html.escape(str(v))}</li>" for v in verdicts)
     legend = ", ".join(f'<span style="color:{color}">{name}</span>' for name, color in COLORS.items())
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>ckpress demo, profile {profile}</title>

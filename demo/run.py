@@ -91,10 +91,10 @@ def main() -> int:
     (args.out / "result.json").write_text(json.dumps(figures, indent=2) + "\n")
     (args.out / "report.html").write_text(report.page(args.profile, plain, broken, figures, more, verdicts))
     print(report.table(figures, more))
-    for words, holds in verdicts:
-        print(f"MUST {'ok  ' if holds else 'FAIL'} {words}")
     print(f"Report: {args.out / 'report.html'}; figures: {args.out / 'result.json'}")
-    return 0 if all(holds for _, holds in verdicts) else 1
+    for verdict in verdicts:
+        print(verdict)
+    return 0 if all(v.holds for v in verdicts) else 1
 
 
 if __name__ == "__main__":
