@@ -41,9 +41,15 @@ ckpi_chunk_bytes(const ckpi_table *t, const ckpi_chunk *c)
     return sum;
 }
 
+/* k: of that level. Quantizers know no offsets: the frame's is better than none. */
 static ckp_status
 fail_chunk(const replay *r, size_t level, const ckpi_chunk *k, ckp_status st, ckp_error *err)
 {
+    if (err != NULL && err->offset == CKP_NO_OFFSET && st == CKP_ECORRUPT) {
+        char text[sizeof err->text];
+        (void)memcpy(text, err->text, sizeof text);
+        st = ckpi_fail_at(err, st, k->offset, "%s", text);
+    }
     ckpi_fail_tensor(err, r->c->table->rec[k->piece[0].tensor].name);
     ckpi_fail_file(err, ckpi_reader_name(r->c->level[level].f->r));
     return st;
@@ -129,7 +135,7 @@ plain(replay *r, uint32_t chunk, uint8_t **out, ckp_error *err)
         if (st == CKP_OK)
             st = ckpi_decode_plain(r->c->table, &k, buf[(level + 1) & 1 ? 1 : 0], buf[level & 1 ? 1 : 0], r->ws, r->cpu, err);
         if (st != CKP_OK)
-            (void)fail_chunk(r, level, head, st, err);
+            (void)fail_chunk(r, level, &r->c->level[level].f->chunk[at[level != 0]], st, err);
         ckpi_scratch_release(r->ws, mark);
     }
     *out = buf[0];
@@ -181,6 +187,8 @@ step_v(replay *r, const ckpi_chunk *k, ckp_error *err)
         return ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "second moments with quantizer %u in a lossy lineage", k->quant);
     if (flags & ~(CKPI_PAR_FACTORS | CKPI_PAR_MOVES))
         return ckpi_fail_at(err, CKP_EUNSUPPORTED, k->body_offset, "unknown parameter flags %02x of a v chunk", flags);
+    if (key && !(flags & CKPI_PAR_FACTORS))
+        return ckpi_fail_at(err, CKP_ECORRUPT, k->body_offset, "a v chunk without base and without factors");
     if (flags & CKPI_PAR_FACTORS)
         st = get_factors(r, &rd, err);
     if (st == CKP_OK && (flags & CKPI_PAR_MOVES)) {
@@ -221,8 +229,12 @@ step_m(replay *r, const ckpi_chunk *k, bool codes, ckp_error *err)
         return ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "first moments with quantizer %u in a lossy lineage", k->quant);
     if (flags & ~(CKPI_PAR_FACTORS | CKPI_PAR_SCALE_V | CKPI_PAR_SCALE_BASE))
         return ckpi_fail_at(err, CKP_EUNSUPPORTED, k->body_offset, "unknown parameter flags %02x of an m chunk", flags);
-    if ((flags & CKPI_PAR_FACTORS) && r->u->v != CKPI_NO_CHUNK)
-        return ckpi_fail_at(err, CKP_ECORRUPT, k->body_offset, "an m chunk with factors beside a v chunk");
+    /* one source of scales, and the one that is possible: factors are v's, the base's, or its own */
+    const unsigned source = r->u->v != CKPI_NO_CHUNK ? CKPI_PAR_SCALE_V
+                            : k->flags & CKPI_CHUNK_USES_BASE ? CKPI_PAR_SCALE_BASE
+                                                              : CKPI_PAR_FACTORS;
+    if (flags != source)
+        return ckpi_fail_at(err, CKP_ECORRUPT, k->body_offset, "an m chunk with flags %02x where %02x can be", flags, source);
     for (size_t i = 0; i < r->n_pieces; i++) {
         const float mg = ckpi_rd_f32(&rd);
         if (codes)
@@ -395,7 +407,7 @@ step(replay *r, uint32_t chunk, size_t level, step_fn fn, ckp_error *err)
     ckp_status st = read_chunk(r, level, at, &k, err);
     if (st == CKP_OK)
         st = fn(r, &k, level, err);
-    return st == CKP_OK ? CKP_OK : fail_chunk(r, level, head, st, err);
+    return st == CKP_OK ? CKP_OK : fail_chunk(r, level, &r->c->level[level].f->chunk[at], st, err);
 }
 
 /* All levels, deepest first. Weights need the scales of their own level, so v goes first at each. */
@@ -475,6 +487,8 @@ give(replay *r, uint32_t chunk, ckp_status (*make)(const ckpi_values *, void *, 
     if (out == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "no memory to decode %zu elements", r->n);
     ckp_status st = make(&v, out, r->ws, err);
+    if (st != CKP_OK)
+        (void)fail_chunk(r, 0, k, st, err);
     if (st == CKP_OK)
         st = check_hash(r, k, out, err);
     if (st == CKP_OK && sink != NULL)
