@@ -52,7 +52,7 @@ def test_killed_again_and_again(tmp_path):
 
 def test_stopped_for_a_while(tmp_path):
     """A writer that was only paused goes on; meanwhile nobody else gets in."""
-    process = start(tmp_path / "run", 400)
+    process = start(tmp_path / "run", 60)
     assert process.stdout.readline() == "restored 0\n" and process.stdout.readline() == "save 1\n"
     process.send_signal(signal.SIGSTOP)
     try:
@@ -65,4 +65,4 @@ def test_stopped_for_a_while(tmp_path):
     finally:
         process.send_signal(signal.SIGCONT)
         process.stdout.read()
-    assert process.wait() == 0 and end(tmp_path / "run")["step"] == 400
+    assert process.wait() == 0 and end(tmp_path / "run")["step"] == 60
