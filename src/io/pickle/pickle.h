@@ -10,6 +10,8 @@
 #include "io/pickle/value.h"
 #include "state/hindex.h"
 
+#define CKPI_PICKLE_SMALL 256      /* ints that are shared instead of made */
+
 typedef struct ckpi_pickle {
     ckpi_io_arena *arena;        /* where values live; the caller's */
     const uint8_t *data;         /* must outlive the values: strings point into it */

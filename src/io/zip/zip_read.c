@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "base/hash.h"
 #include "base/limits.h"
-#include "io/zip/crc32.h"
+#include "base/crc32.h"
 #include "io/zip/zip.h"
 
 #define COMMENT_MAX 65535u

@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/bytes.h"
 #include "base/fail.h"
-#include "io/zip/crc32.h"
+#include "base/crc32.h"
 #include "io/zip/zip.h"
 
 #define ALIGNMENT 64u

@@ -4,7 +4,7 @@
  * (multiplied by x^512 and x^576 modulo the polynomial), folded into one, and reduced by Barrett's method. The constants are powers of x
  * modulo the polynomial, bit-reflected.
  */
-#include "io/zip/crc32.h"
+#include "base/crc32.h"
 #include "base/bytes.h"
 #include "base/cpu.h"
 

@@ -5,7 +5,7 @@
 #include <cmocka.h>
 #include "harness/guard.h"
 #include "harness/seed.h"
-#include "io/zip/crc32.h"
+#include "base/crc32.h"
 
 /* One bit at a time: the definition. */
 static uint32_t

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CRC-32 as zip has it (polynomial 0x04c11db7, reflected). */
-#ifndef CKPI_IO_CRC32_H
-#define CKPI_IO_CRC32_H
+#ifndef CKPI_BASE_CRC32_H
+#define CKPI_BASE_CRC32_H
 #include <stddef.h>
 #include <stdint.h>
 
