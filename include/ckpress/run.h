@@ -58,8 +58,9 @@ typedef struct ckp_run_options {
 
 /**
  * Opens a run for writing, creating the directory when there is none, and takes its lock.
- * @return CKP_OK; CKP_EBUSY: another live process writes to it (text names host and pid); CKP_EFORMAT: not a run and not empty;
- *         CKP_EVERSION, CKP_EACCESS, CKP_EIO, CKP_ENOMEM, CKP_EINVAL.
+ * Other files in the directory are left alone.
+ * @return CKP_OK; CKP_EBUSY: another live process writes to it (text names host and pid); CKP_ECORRUPT: run.json is damaged, or missing
+ *         while checkpoints are there; CKP_EVERSION, CKP_EACCESS, CKP_EIO, CKP_ENOMEM, CKP_EINVAL.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_error *err);
 
