@@ -200,7 +200,21 @@ def test_stray_files_do_not_matter(saved):
     assert all(each.exists() for each in foreign)
 
 
-def test_a_file_is_no_run_of_a_checkpointer(run, tmp_path):
-    assert ckpress.save(tmp_path / "x.ckp", {"a": 1}) is None
-    with pytest.raises(ckpress.Error):
-        ckpress.Checkpointer(tmp_path)
+def test_other_peoples_files_are_left_alone(tmp_path):
+    ckpress.save(tmp_path / "x.ckp", {"a": 1})
+    with ckpress.Checkpointer(tmp_path) as ck:
+        ck.save(1, a=2)
+    assert ckpress.load(tmp_path / "x.ckp") == {"a": 1} and ckpress.load(tmp_path)["a"] == 2
+
+
+def test_saved_by_something_else(tmp_path):
+    """A checkpoint whose tree no Checkpointer wrote: a typed error, nothing changed."""
+    from ckpress import _core
+
+    state = _core.State()
+    state.put(_core.NONE)
+    run = _core.Run(tmp_path, (0, 1.0, 0, 0, 0), 32, 0, False, 60)
+    run.save(1, state, False, False, True)
+    run.close()
+    with ckpress.Checkpointer(tmp_path) as ck, pytest.raises(ckpress.CorruptError, match="Checkpointer"):
+        ck.restore(a=1)
