@@ -148,6 +148,25 @@ read_unit(void *user, size_t u, ckpi_scratch *ws, ckp_error *err)
     return ckpi_decode_unit(j->ck->lin, &j->ck->unit[u], j->want[u], j->write ? to_targets : NULL, (void *)(uintptr_t)j, ws, j->cpu, err);
 }
 
+/*
+ * After proof, only the machine can fail the writing. Memory that is short now sufficed a moment ago: once more, with the memory of one
+ * thread, rather than leave tensors half written.
+ */
+static ckp_status
+write_units(read_job *j, ckpi_ctx *ctx, ckp_error *err)
+{
+    j->write = true;
+    ckp_status st = ckpi_ctx_run(ctx, j->ck->n_units, read_unit, j, err);
+    if (st != CKP_ENOMEM)
+        return st;
+    st = CKP_OK;
+    for (size_t u = 0; st == CKP_OK && u < j->ck->n_units; u++) {
+        ckpi_scratch_reset(ctx->ws[0]);
+        st = read_unit(j, u, ctx->ws[0], err);
+    }
+    return st;
+}
+
 ckp_status
 ckp_checkpoint_read(ckp_checkpoint *ck, const ckp_target *t, size_t n, unsigned threads, ckp_error *err)
 {
@@ -166,10 +185,8 @@ ckp_checkpoint_read(ckp_checkpoint *ck, const ckp_target *t, size_t n, unsigned 
         j.cpu = ctx->cpu;
         st = ckpi_ctx_run(ctx, ck->n_units, read_unit, &j, err);
     }
-    if (st == CKP_OK) {
-        j.write = true;
-        st = ckpi_ctx_run(ctx, ck->n_units, read_unit, &j, err);
-    }
+    if (st == CKP_OK)
+        st = write_units(&j, ctx, err);
     ckpi_ctx_free(ctx);
     job_free(&j);
     return st;

@@ -142,16 +142,16 @@ try_take(ckpi_store *s, ckpi_lockfile *mine, bool *again, ckp_error *err)
     /* Between our listing and our claim others may have come, gone and tidied up: then our number is an old one. */
     s->lock = *mine;
     st = ckpi_lock_check(s, err);
-    if (st == CKP_EBUSY) {
+    *again = st == CKP_EBUSY;
+    if (st != CKP_OK) {
+        /* nothing was done under it yet: whatever went wrong, it must not keep others (or ourselves, later) out */
         char name[CKPI_DIR_NAME_MAX], path[CKPI_STORE_PATH];
         claim_name(name, mine->epoch);
         ckpi_store_path(path, CKPI_LOCK_DIR, name);
         (void)s->fs->ops->unlink(s->fs, path, NULL);
         s->lost = false;
-        *again = true;
-    }
-    if (st != CKP_OK)
         s->lock.held = false;
+    }
     return st;
 }
 
@@ -231,9 +231,15 @@ ckpi_lock_refresh(ckpi_store *s, ckp_error *err)
 void
 ckpi_lock_release(ckpi_store *s)
 {
-    if (!s->lost && ckpi_lock_check(s, NULL) == CKP_OK) {
-        s->lock.held = false;
-        (void)write_claim(s, &s->lock, true, NULL);
+    ckp_status st = CKP_ENOMEM;
+    ckpi_lockfile released = s->lock;
+
+    released.held = false;
+    /* a moment without memory must not keep this process out of its run until the claim expires */
+    for (int tries = 0; st == CKP_ENOMEM && tries < 3 && !s->lost; tries++) {
+        st = ckpi_lock_check(s, NULL);
+        if (st == CKP_OK)
+            st = write_claim(s, &released, true, NULL);
     }
     s->lock.held = false;
 }
