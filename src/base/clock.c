@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include <pthread.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -38,7 +36,7 @@ ckpi_ram_bytes(void)
 void
 ckpi_thread_low_priority(void)
 {
-    const struct sched_param p = {.sched_priority = 0};
-    if (pthread_setschedparam(pthread_self(), SCHED_IDLE, &p) != 0)
-        (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 19);
+    const id_t me = (id_t)syscall(SYS_gettid);
+    if (getpriority(PRIO_PROCESS, me) < CKPI_LOW_NICE)
+        (void)setpriority(PRIO_PROCESS, me, CKPI_LOW_NICE);
 }

@@ -7,5 +7,10 @@
 double ckpi_seconds(void);               /* monotonic */
 double ckpi_thread_cpu_seconds(void);    /* CPU time of the calling thread */
 uint64_t ckpi_ram_bytes(void);           /* physical memory; 0 when unknown */
-void ckpi_thread_low_priority(void);     /* the calling thread: SCHED_IDLE, else nice 19; best effort */
+/*
+ * Nice value of background threads. Not the lowest: on a machine whose every processor trains, SCHED_IDLE gave 5 ms of encoding 1.5 s, and the
+ * next save had to wait for it. Nice 10 gets a tenth of a busy processor.
+ */
+#define CKPI_LOW_NICE 10
+void ckpi_thread_low_priority(void);     /* the calling thread; best effort */
 #endif

@@ -12,7 +12,7 @@
 typedef struct ckpi_pool ckpi_pool;
 typedef void (*ckpi_job_fn)(void *user, size_t index, unsigned worker);
 
-/* threads 0: one a processor that this process may use (sched_getaffinity). low_priority: threads run at SCHED_IDLE or nice 19. */
+/* threads 0: one a processor that this process may use (sched_getaffinity). low_priority: see ckpi_thread_low_priority. */
 CKP_MUST_USE ckp_status ckpi_pool_new(ckpi_pool **out, unsigned threads, bool low_priority, ckp_error *err);
 void ckpi_pool_free(ckpi_pool *p);
 unsigned ckpi_pool_threads(const ckpi_pool *p);

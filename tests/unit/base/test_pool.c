@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/cpu.h"
+#include "base/clock.h"
 #include "base/pool.h"
 #include "harness/check.h"
 #include "harness/failalloc.h"
@@ -213,7 +214,7 @@ look(void *user, size_t index, unsigned worker)
     if (worker != 0) {
         sigset_t mask;
         l->workers++;
-        l->low += sched_getscheduler(0) == SCHED_IDLE || getpriority(PRIO_PROCESS, (id_t)gettid()) == 19;
+        l->low += getpriority(PRIO_PROCESS, (id_t)gettid()) >= CKPI_LOW_NICE;
         pthread_sigmask(SIG_SETMASK, NULL, &mask);
         l->masked += sigismember(&mask, SIGINT) && sigismember(&mask, SIGTERM);
     }

@@ -119,7 +119,8 @@ adam_in_every_float(void **state)
 static void
 m_keeps_its_projection(void **state)
 {
-    model m = {.rng = test_rng_new("projection"), .step = 10}, got;
+    /* late enough that bias correction leaves a few percent of |u| above the threshold: none kept is a projection of 0 */
+    model m = {.rng = test_rng_new("projection"), .step = 200}, got;
     double uu = 0.0, cross = 0.0;
 
     model_add_adam(&m, "w", CKP_F32, CKP_F32, (const uint64_t[4]){100, 200});
