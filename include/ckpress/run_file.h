@@ -46,7 +46,8 @@ CKP_MUST_USE CKP_API ckp_status ckp_decompress(const char *in, const char *out, 
 
 /**
  * Reads every whole chunk of a damaged .ckp and writes what they hold as safetensors files into the directory `out`: whole tensors to
- * salvaged.safetensors, parts of broken ones to salvaged-parts.safetensors (named NAME[first:last]).
+ * salvaged.safetensors, parts of broken ones to salvaged-parts.safetensors (named NAME[first:last]). Elements of a dtype that safetensors
+ * does not know are written as bytes, under NAME@dtype.
  * fn gets a line a tensor: whole, or which ranges.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_salvage(const char *in, const char *const *bases, size_t n_bases, const char *out, bool replace,

@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "base/limits.h"
 #include "io/io.h"
+#include "io/safetensors/st.h"
 #include "os/os.h"
 #include "run/convert.h"
 #include "run/give.h"
@@ -83,6 +84,7 @@ prove(const ckp_checkpoint *ck, haves *h, ckp_error *err)
             if (chunk[k] == CKPI_NO_CHUNK)
                 continue;
             ckpi_scratch_reset(ctx->ws[0]);
+            ckpi_error_clear(&e);
             const ckp_status one = ckpi_decode_unit(ck->lin, &ck->unit[u], 1u << k, note_chunk, h, ctx->ws[0], ctx->cpu, &e);
             if (one == CKP_ENOMEM) {
                 st = one;
@@ -117,47 +119,112 @@ feed(void *user, uint32_t tensor, uint64_t first, uint64_t count, const void *by
     return st == CKP_OK ? ckpi_export_put(s->e, bytes, len, err) : st;
 }
 
-/* One safetensors file of ranges; whole tensors keep their shapes, parts are 1-D and named NAME[first:last]. */
+/* The tensors of one safetensors file. */
+typedef struct picked {
+    ckpi_out_tensor *t;
+    ckpi_give_range *in, *ordered;
+    char **name;
+    uint64_t *extent;            /* of the 1-D ones */
+    size_t n;
+} picked;
+
+static void
+picked_free(picked *x)
+{
+    for (size_t i = 0; x->name != NULL && i < x->n; i++)
+        free(x->name[i]);
+    free(x->name);
+    free(x->t);
+    free(x->in);
+    free(x->ordered);
+    free(x->extent);
+}
+
+/* NAME, NAME[first:last] for a part, and NAME@dtype for bytes of a dtype that safetensors does not know. */
+static char *
+name_for(const ckpi_rec *r, const ckpi_give_range *range, bool whole, bool as_bytes)
+{
+    const size_t cap = strlen(r->name) + 96;
+    char *name = ckpi_malloc(cap, 1), part[64] = "";
+
+    if (name == NULL)
+        return NULL;
+    if (!whole)
+        (void)snprintf(part, sizeof part, "[%llu:%llu]", (unsigned long long)range->first, (unsigned long long)(range->first + range->count));
+    (void)snprintf(name, cap, "%s%s%s%s", r->name, part, as_bytes ? "@" : "", as_bytes ? ckp_dtype_name(r->dtype) : "");
+    return name;
+}
+
+/* Whole tensors keep their shapes; parts, and what can only be bytes, have one dimension. */
+static bool
+pick_one(picked *x, const ckpi_table *t, const ckpi_give_range *range, bool whole)
+{
+    const size_t k = x->n;
+    const ckpi_rec *r = &t->rec[range->tensor];
+    const bool as_bytes = ckpi_st_dtype_name(r->dtype) == NULL;
+    const bool shaped = whole && !as_bytes;
+    uint64_t bytes = 0;
+
+    x->name[k] = name_for(r, range, whole, as_bytes);
+    if (x->name[k] == NULL)
+        return false;
+    (void)ckpi_dtype_bytes(r->dtype, range->count, &bytes);
+    x->in[k] = *range;
+    x->extent[k] = as_bytes ? bytes : range->count;
+    x->t[k] = (ckpi_out_tensor){.name = x->name[k], .dtype = as_bytes ? CKP_U8 : r->dtype, .ndim = shaped ? r->ndim : 1, .bytes = bytes,
+                                .alias_of = CKPI_NO_TENSOR,
+                                .shape = !shaped ? &x->extent[k] : r->box_shape != NULL ? r->box_shape : r->shape};
+    x->n++;
+    return true;
+}
+
+static ckp_status
+pick(picked *x, const ckpi_table *t, const haves *h, bool whole, ckp_error *err)
+{
+    bool ok = true;
+
+    x->t = ckpi_calloc(h->n, sizeof *x->t);
+    x->in = ckpi_calloc(h->n, sizeof *x->in);
+    x->ordered = ckpi_calloc(h->n, sizeof *x->ordered);
+    x->name = ckpi_calloc(h->n, sizeof *x->name);
+    x->extent = ckpi_calloc(h->n, sizeof *x->extent);
+    ok = x->t != NULL && x->in != NULL && x->ordered != NULL && x->name != NULL && x->extent != NULL;
+    for (size_t i = 0; ok && i < h->n; i++)
+        if ((h->r[i].count == t->rec[h->r[i].tensor].numel) == whole)
+            ok = pick_one(x, t, &h->r[i], whole);
+    return ok ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "salvage: no memory");
+}
+
+static ckp_status
+write_picked(const ckp_checkpoint *ck, picked *x, ckpi_writer *w, ckp_error *err)
+{
+    ckpi_export *e = NULL;
+    size_t n = 0;
+
+    ckp_status st = ckpi_export_st_new(&e, w, x->t, x->n, err);
+    if (st == CKP_OK) {
+        const uint32_t *order = ckpi_export_order(e, &n);
+        for (size_t i = 0; i < n; i++)
+            x->ordered[i] = x->in[order[i]];
+        sink s = {.e = e, .place = order, .r = x->ordered};
+        st = ckpi_give(ck, x->ordered, n, 1, feed, &s, NULL, NULL, err);
+    }
+    if (st == CKP_OK)
+        st = ckpi_export_finish(e, err);
+    ckpi_export_free(e);
+    return st;
+}
+
+/* One safetensors file: of the whole tensors, or of the parts. None when there are none. */
 static ckp_status
 write_file(const ckp_checkpoint *ck, const haves *h, bool whole, const char *dir, const char *file, bool replace, ckp_error *err)
 {
-    const ckpi_table *t = ck->lin->table;
-    ckpi_out_tensor *ot = ckpi_calloc(h->n + 1, sizeof *ot);
-    ckpi_give_range *in = ckpi_calloc(h->n + 1, sizeof *in), *ordered = ckpi_calloc(h->n + 1, sizeof *ordered);
-    char **name = ckpi_calloc(h->n + 1, sizeof *name);
+    picked x = {0};
     char path[CKPI_PATH_MAX];
     ckpi_out o = {0};
-    ckpi_export *e = NULL;
-    size_t n = 0, n_order = 0;
-    ckp_status st = CKP_OK;
 
-    if (ot == NULL || in == NULL || ordered == NULL || name == NULL) {
-        st = ckpi_fail(err, CKP_ENOMEM, "salvage: no memory");
-        goto done;
-    }
-    for (size_t i = 0; st == CKP_OK && i < h->n; i++) {
-        const ckpi_rec *r = &t->rec[h->r[i].tensor];
-        const bool is_whole = h->r[i].count == r->numel;
-        if (is_whole != whole)
-            continue;
-        const size_t cap = strlen(r->name) + 64;
-        name[n] = ckpi_malloc(cap, 1);
-        if (name[n] == NULL) {
-            st = ckpi_fail(err, CKP_ENOMEM, "salvage: no memory");
-            break;
-        }
-        if (whole)
-            (void)snprintf(name[n], cap, "%s", r->name);
-        else
-            (void)snprintf(name[n], cap, "%s[%llu:%llu]", r->name, (unsigned long long)h->r[i].first,
-                           (unsigned long long)(h->r[i].first + h->r[i].count));
-        in[n] = h->r[i];
-        ot[n] = (ckpi_out_tensor){.name = name[n], .dtype = r->dtype, .ndim = whole ? r->ndim : 1, .alias_of = CKPI_NO_TENSOR,
-                                  .shape = whole ? (r->box_shape != NULL ? r->box_shape : r->shape) : &in[n].count};
-        (void)ckpi_dtype_bytes(r->dtype, in[n].count, &ot[n].bytes);
-        n++;
-    }
-    if (st != CKP_OK || n == 0)
+    ckp_status st = pick(&x, ck->lin->table, h, whole, err);
+    if (st != CKP_OK || x.n == 0)
         goto done;
     if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, file) >= sizeof path) {
         st = ckpi_fail(err, CKP_EPATH, "%s/%s: the path is too long", dir, file);
@@ -165,27 +232,12 @@ write_file(const ckp_checkpoint *ck, const haves *h, bool whole, const char *dir
     }
     st = ckpi_out_open(&o, path, replace, err);
     if (st == CKP_OK)
-        st = ckpi_export_st_new(&e, o.w, ot, n, err);
-    if (st != CKP_OK)
-        goto done;
-    const uint32_t *order = ckpi_export_order(e, &n_order);
-    for (size_t i = 0; i < n_order; i++)
-        ordered[i] = in[order[i]];
-    sink s = {.e = e, .place = order, .r = ordered};
-    st = ckpi_give(ck, ordered, n_order, 1, feed, &s, NULL, NULL, err);
-    if (st == CKP_OK)
-        st = ckpi_export_finish(e, err);
+        st = write_picked(ck, &x, o.w, err);
     if (st == CKP_OK)
         st = ckpi_out_commit(&o, err);
 done:
-    ckpi_export_free(e);
     ckpi_out_free(&o);
-    for (size_t i = 0; name != NULL && i < n + 1; i++)
-        free(name[i]);
-    free(name);
-    free(ot);
-    free(in);
-    free(ordered);
+    picked_free(&x);
     return st;
 }
 

@@ -165,16 +165,16 @@ save_state(chain *c, ckp_state *s, bool key, bool exact, ckp_error *err)
 }
 
 ckp_status
-chain_save_try(chain *c, const model *m, bool key, bool exact, ckp_error *err)
+chain_save_try(chain *c, const sim *m, bool key, bool exact, ckp_error *err)
 {
-    ckp_state *s = model_state(m);
+    ckp_state *s = sim_state(m);
     const ckp_status st = save_state(c, s, key || c->n == 0, exact, err);
     ckp_state_free(s);
     return st;
 }
 
 void
-chain_save(chain *c, const model *m, bool key, bool exact)
+chain_save(chain *c, const sim *m, bool key, bool exact)
 {
     ckp_error err;
     if (chain_save_try(c, m, key, exact, &err) != CKP_OK)
@@ -348,7 +348,7 @@ is_lossy(const ckpi_lineage *l, uint32_t t)
 
 /* NaN and Inf come back bit for bit; of the rest, the error is a share of the RMS. */
 static void
-check_close(const model_tensor *t, const uint8_t *got)
+check_close(const sim_tensor *t, const uint8_t *got)
 {
     float *x = calloc((size_t)t->n + 1, sizeof *x), *y = calloc((size_t)t->n + 1, sizeof *y);
     const size_t e = t->bytes / (size_t)t->n;
@@ -378,12 +378,12 @@ check_close(const model_tensor *t, const uint8_t *got)
 }
 
 void
-chain_check_values(const chain *c, const model *m, size_t i)
+chain_check_values(const chain *c, const sim *m, size_t i)
 {
     ckpi_lineage *l = chain_open(c, i);
     assert_int_equal(l->table->n, m->n);
     for (uint32_t t = 0; t < m->n; t++) {
-        const model_tensor *mt = &m->t[t];
+        const sim_tensor *mt = &m->t[t];
         if (mt->n == 0 || l->table->rec[t].alias_of != CKPI_NO_TENSOR)
             continue;
         uint8_t *got = calloc(1, mt->bytes + 1);

@@ -5,7 +5,7 @@
 #include "engine/decode.h"
 #include "engine/encode.h"
 #include "harness/check.h"
-#include "harness/model.h"
+#include "harness/sim.h"
 
 #define CHAIN_MAX 32
 
@@ -30,8 +30,8 @@ ckpi_settings chain_settings(const char *profile);      /* lossless, resume, sma
 chain *chain_new(const char *profile, unsigned threads, uint32_t cpu_mask);
 void chain_free(chain *c);
 /* One save: a key when asked, or when there is nothing to predict from. exact: weights losslessly. */
-ckp_status chain_save_try(chain *c, const model *m, bool key, bool exact, ckp_error *err);
-void chain_save(chain *c, const model *m, bool key, bool exact);
+ckp_status chain_save_try(chain *c, const sim *m, bool key, bool exact, ckp_error *err);
+void chain_save(chain *c, const sim *m, bool key, bool exact);
 /* The lineage of save i (or of other bytes in its place). */
 ckpi_lineage *chain_open(const chain *c, size_t i);
 ckp_status chain_open_try(const chain *c, size_t i, const void *bytes, size_t len, ckpi_lineage **out, ckp_error *err);
@@ -42,5 +42,5 @@ void chain_read(const chain *c, const ckpi_lineage *l, uint32_t tensor, uint8_t 
 /* Asserts that the predictor holds exactly what a decoder of save i gets. */
 void chain_check_recon(const chain *c, size_t i);
 /* Asserts that every tensor that is coded losslessly comes back bit for bit, and that lossy ones are close. */
-void chain_check_values(const chain *c, const model *m, size_t i);
+void chain_check_values(const chain *c, const sim *m, size_t i);
 #endif

@@ -12,22 +12,22 @@ static chain *
 small_chain(const char *profile, size_t saves)
 {
     static const uint64_t mat[2] = {20, 32}, big[2] = {70, 64}, vec[1] = {200};
-    model *m = model_new(2);
+    sim *m = sim_new(2);
     chain *c = chain_new(profile, 1, UINT32_MAX);
-    (void)model_add_weight(m, "a", CKP_F32, CKP_F32, CKP_F32, 2, big);
-    (void)model_add_weight(m, "b", CKP_F32, CKP_F32, CKP_F32, 1, vec);
-    (void)model_add_weight(m, "c", CKP_F32, CKP_F32, CKP_F32, 2, mat);
-    (void)model_add_weight(m, "h", CKP_BF16, CKP_F32, CKP_F16, 2, big);
-    (void)model_add_weight(m, "s", CKP_F32, CKP_F32, 0, 2, big);
-    (void)model_add(m, "o", CKP_ROLE_OTHER, MODEL_NONE, CKP_I32, 1, vec);
+    (void)sim_add_weight(m, "a", CKP_F32, CKP_F32, CKP_F32, 2, big);
+    (void)sim_add_weight(m, "b", CKP_F32, CKP_F32, CKP_F32, 1, vec);
+    (void)sim_add_weight(m, "c", CKP_F32, CKP_F32, CKP_F32, 2, mat);
+    (void)sim_add_weight(m, "h", CKP_BF16, CKP_F32, CKP_F16, 2, big);
+    (void)sim_add_weight(m, "s", CKP_F32, CKP_F32, 0, 2, big);
+    (void)sim_add(m, "o", CKP_ROLE_OTHER, SIM_NONE, CKP_I32, 1, vec);
     for (size_t i = 0; i < saves; i++) {
-        model_train(m);
-        model_put(m, 0, 3, NAN);
-        model_put(m, 1, 5, INFINITY);
-        model_put(m, 2, 7, -1.0F);
+        sim_train(m);
+        sim_put(m, 0, 3, NAN);
+        sim_put(m, 1, 5, INFINITY);
+        sim_put(m, 2, 7, -1.0F);
         chain_save(c, m, false, i == 2);
     }
-    model_free(m);
+    sim_free(m);
     return c;
 }
 
@@ -285,12 +285,12 @@ test_wrong_dtype(void **state)
     for (size_t d = 0; d < CHECK_COUNT(dts); d++)
         for (int r = 0; r < 3; r++) {
             const ckp_role role = r == 0 ? CKP_ROLE_V : r == 1 ? CKP_ROLE_M : CKP_ROLE_WEIGHT;
-            model *m = model_new(3);
+            sim *m = sim_new(3);
             chain *c = chain_new("resume", 1, UINT32_MAX);
-            const uint32_t w = model_add(m, "w", CKP_ROLE_WEIGHT, MODEL_NONE, role == CKP_ROLE_WEIGHT ? dts[d] : CKP_F32, 2, shape);
-            (void)model_add(m, "m", CKP_ROLE_M, w, role == CKP_ROLE_M ? dts[d] : CKP_F32, 2, shape);
-            (void)model_add(m, "v", CKP_ROLE_V, w, role == CKP_ROLE_V ? dts[d] : CKP_F32, 2, shape);
-            model_train(m);
+            const uint32_t w = sim_add(m, "w", CKP_ROLE_WEIGHT, SIM_NONE, role == CKP_ROLE_WEIGHT ? dts[d] : CKP_F32, 2, shape);
+            (void)sim_add(m, "m", CKP_ROLE_M, w, role == CKP_ROLE_M ? dts[d] : CKP_F32, 2, shape);
+            (void)sim_add(m, "v", CKP_ROLE_V, w, role == CKP_ROLE_V ? dts[d] : CKP_F32, 2, shape);
+            sim_train(m);
             chain_save(c, m, true, false);
             craft *x = craft_open(c, 0);
             craft_chunk *k = craft_find(x, role);
@@ -304,7 +304,7 @@ test_wrong_dtype(void **state)
             ckpi_buf_free(&file);
             craft_free(x);
             chain_free(c);
-            model_free(m);
+            sim_free(m);
         }
 }
 

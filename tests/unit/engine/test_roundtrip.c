@@ -7,26 +7,26 @@
 static const char *const profiles[] = {"lossless", "resume", "small", "weights", "uniform"};
 
 /* A bit of everything that training has. */
-static model *
+static sim *
 mixed(uint64_t seed)
 {
     static const uint64_t mat[2] = {70, 130}, vec[1] = {257}, cube[3] = {6, 7, 33}, four[4] = {3, 4, 5, 80}, none[2] = {0, 5}, one[1] = {1};
-    model *m = model_new(seed);
-    (void)model_add_weight(m, "a", CKP_F32, CKP_F32, CKP_F32, 2, mat);
-    (void)model_add_weight(m, "bias", CKP_F32, CKP_F32, CKP_F32, 1, vec);
-    (void)model_add_weight(m, "half", CKP_BF16, CKP_BF16, CKP_F32, 3, cube);
-    (void)model_add_weight(m, "half2", CKP_F16, CKP_F16, CKP_F16, 4, four);
-    (void)model_add_weight(m, "sgd", CKP_F32, CKP_F32, 0, 2, mat);
-    (void)model_add_weight(m, "rms", CKP_F32, 0, CKP_BF16, 2, mat);
-    (void)model_add_weight(m, "frozen", CKP_F32, 0, 0, 2, mat);
-    (void)model_add(m, "empty", CKP_ROLE_WEIGHT, MODEL_NONE, CKP_F32, 2, none);
-    (void)model_add(m, "scalar", CKP_ROLE_OTHER, MODEL_NONE, CKP_F64, 0, NULL);
-    (void)model_add(m, "one", CKP_ROLE_OTHER, MODEL_NONE, CKP_BOOL, 1, one);
-    (void)model_add(m, "ids", CKP_ROLE_OTHER, MODEL_NONE, CKP_I64, 2, mat);
-    (void)model_add(m, "z", CKP_ROLE_OTHER, MODEL_NONE, CKP_C64, 2, mat);
-    (void)model_add(m, "f8", CKP_ROLE_OTHER, MODEL_NONE, CKP_F8E4M3FN, 2, mat);
-    (void)model_add(m, "f4", CKP_ROLE_OTHER, MODEL_NONE, CKP_F4_PACKED, 2, mat);
-    (void)model_add(m, "f6", CKP_ROLE_OTHER, MODEL_NONE, CKP_F6E2M3_PACKED, 2, four);
+    sim *m = sim_new(seed);
+    (void)sim_add_weight(m, "a", CKP_F32, CKP_F32, CKP_F32, 2, mat);
+    (void)sim_add_weight(m, "bias", CKP_F32, CKP_F32, CKP_F32, 1, vec);
+    (void)sim_add_weight(m, "half", CKP_BF16, CKP_BF16, CKP_F32, 3, cube);
+    (void)sim_add_weight(m, "half2", CKP_F16, CKP_F16, CKP_F16, 4, four);
+    (void)sim_add_weight(m, "sgd", CKP_F32, CKP_F32, 0, 2, mat);
+    (void)sim_add_weight(m, "rms", CKP_F32, 0, CKP_BF16, 2, mat);
+    (void)sim_add_weight(m, "frozen", CKP_F32, 0, 0, 2, mat);
+    (void)sim_add(m, "empty", CKP_ROLE_WEIGHT, SIM_NONE, CKP_F32, 2, none);
+    (void)sim_add(m, "scalar", CKP_ROLE_OTHER, SIM_NONE, CKP_F64, 0, NULL);
+    (void)sim_add(m, "one", CKP_ROLE_OTHER, SIM_NONE, CKP_BOOL, 1, one);
+    (void)sim_add(m, "ids", CKP_ROLE_OTHER, SIM_NONE, CKP_I64, 2, mat);
+    (void)sim_add(m, "z", CKP_ROLE_OTHER, SIM_NONE, CKP_C64, 2, mat);
+    (void)sim_add(m, "f8", CKP_ROLE_OTHER, SIM_NONE, CKP_F8E4M3FN, 2, mat);
+    (void)sim_add(m, "f4", CKP_ROLE_OTHER, SIM_NONE, CKP_F4_PACKED, 2, mat);
+    (void)sim_add(m, "f6", CKP_ROLE_OTHER, SIM_NONE, CKP_F6E2M3_PACKED, 2, four);
     return m;
 }
 
@@ -36,16 +36,16 @@ test_chain_of_ten(void **state)
 {
     (void)state;
     for (size_t p = 0; p < CHECK_COUNT(profiles); p++) {
-        model *m = mixed(11 + p);
+        sim *m = mixed(11 + p);
         chain *c = chain_new(profiles[p], 1, UINT32_MAX);
         for (size_t i = 0; i < 10; i++) {
-            model_train(m);
+            sim_train(m);
             chain_save(c, m, i == 6, false);
             chain_check_recon(c, i);
             chain_check_values(c, m, i);
         }
         chain_free(c);
-        model_free(m);
+        sim_free(m);
     }
 }
 
@@ -55,16 +55,16 @@ test_exact_in_between(void **state)
 {
     (void)state;
     for (size_t p = 0; p < CHECK_COUNT(profiles); p++) {
-        model *m = mixed(3);
+        sim *m = mixed(3);
         chain *c = chain_new(profiles[p], 1, UINT32_MAX);
         for (size_t i = 0; i < 7; i++) {
-            model_train(m);
+            sim_train(m);
             chain_save(c, m, i == 4, i == 1 || i == 3 || i == 4);
             chain_check_recon(c, i);
             chain_check_values(c, m, i);
         }
         chain_free(c);
-        model_free(m);
+        sim_free(m);
     }
 }
 
@@ -75,26 +75,26 @@ test_looks(void **state)
 {
     (void)state;
     static const uint64_t mat[2] = {67, 129};
-    static const model_look looks[] = {LOOK_TRANSPOSED, LOOK_REVERSED, LOOK_PULL, LOOK_ODD_ADDRESS};
+    static const sim_look looks[] = {LOOK_TRANSPOSED, LOOK_REVERSED, LOOK_PULL, LOOK_ODD_ADDRESS};
     for (size_t p = 0; p < CHECK_COUNT(profiles); p++) {
         chain *plain = chain_new(profiles[p], 1, UINT32_MAX);
-        model *m = model_new(5);
-        (void)model_add_weight(m, "a", CKP_F32, CKP_BF16, CKP_F32, 2, mat);
-        (void)model_add_weight(m, "h", CKP_F16, CKP_F32, CKP_F16, 2, mat);
-        (void)model_add(m, "ids", CKP_ROLE_OTHER, MODEL_NONE, CKP_I16, 2, mat);
-        model_train(m);
+        sim *m = sim_new(5);
+        (void)sim_add_weight(m, "a", CKP_F32, CKP_BF16, CKP_F32, 2, mat);
+        (void)sim_add_weight(m, "h", CKP_F16, CKP_F32, CKP_F16, 2, mat);
+        (void)sim_add(m, "ids", CKP_ROLE_OTHER, SIM_NONE, CKP_I16, 2, mat);
+        sim_train(m);
         chain_save(plain, m, true, false);
         for (size_t k = 0; k < CHECK_COUNT(looks); k++) {
             chain *c = chain_new(profiles[p], 1, UINT32_MAX);
             for (uint32_t t = 0; t < m->n; t++)
-                model_set_look(m, t, looks[k]);
+                sim_set_look(m, t, looks[k]);
             chain_save(c, m, true, false);
             assert_int_equal(c->file[0].len, plain->file[0].len);
             assert_memory_equal(c->file[0].data, plain->file[0].data, c->file[0].len);
             chain_free(c);
         }
         chain_free(plain);
-        model_free(m);
+        sim_free(m);
     }
 }
 
@@ -104,30 +104,30 @@ test_expanded(void **state)
     (void)state;
     static const uint64_t mat[2] = {40, 50};
     for (size_t p = 0; p < CHECK_COUNT(profiles); p++) {
-        model *m = model_new(5);
+        sim *m = sim_new(5);
         chain *c = chain_new(profiles[p], 1, UINT32_MAX);
-        const uint32_t w = model_add_weight(m, "a", CKP_F32, CKP_F32, CKP_F32, 2, mat);
-        model_set_look(m, w, LOOK_EXPANDED);
+        const uint32_t w = sim_add_weight(m, "a", CKP_F32, CKP_F32, CKP_F32, 2, mat);
+        sim_set_look(m, w, LOOK_EXPANDED);
         for (size_t i = 0; i < 3; i++) {
-            model_train(m);
+            sim_train(m);
             chain_save(c, m, false, false);
             chain_check_recon(c, i);
             chain_check_values(c, m, i);
         }
         chain_free(c);
-        model_free(m);
+        sim_free(m);
     }
 }
 
 /* ---- values ---- */
 
 static void
-odd_values(model *m, uint32_t t)
+odd_values(sim *m, uint32_t t)
 {
     static const uint32_t bits[] = {0x7fc00000U, 0xffc01234U, 0x7f800001U, 0x7f800000U, 0xff800000U, 0x80000000U, 1U, 0x80000001U, 0x007fffffU,
                                     0x7f7fffffU, 0xff7fffffU, 0x33800000U};
     for (size_t i = 0; i < CHECK_COUNT(bits); i++)
-        model_put_bits(m, t, (i * 61 + m->step * 7 + t) % m->t[t].n, bits[i]);
+        sim_put_bits(m, t, (i * 61 + m->step * 7 + t) % m->t[t].n, bits[i]);
 }
 
 static void
@@ -138,12 +138,12 @@ test_odd_values(void **state)
     static const ckp_dtype dts[] = {CKP_F32, CKP_BF16, CKP_F16};
     for (size_t p = 0; p < CHECK_COUNT(profiles); p++)
         for (size_t d = 0; d < CHECK_COUNT(dts); d++) {
-            model *m = model_new(23);
+            sim *m = sim_new(23);
             chain *c = chain_new(profiles[p], 1, UINT32_MAX);
-            (void)model_add_weight(m, "a", dts[d], dts[d], dts[d], 2, mat);
-            (void)model_add_weight(m, "b", dts[d], dts[d], 0, 1, vec);
+            (void)sim_add_weight(m, "a", dts[d], dts[d], dts[d], 2, mat);
+            (void)sim_add_weight(m, "b", dts[d], dts[d], 0, 1, vec);
             for (size_t i = 0; i < 6; i++) {
-                model_train(m);
+                sim_train(m);
                 for (uint32_t t = 0; i % 2 == 0 && t < m->n; t++)
                     odd_values(m, t);
                 chain_save(c, m, i == 4, i == 3);
@@ -157,7 +157,7 @@ test_odd_values(void **state)
                 ckpi_lineage_free(l);
             }
             chain_free(c);
-            model_free(m);
+            sim_free(m);
         }
 }
 
@@ -168,17 +168,17 @@ test_waking_rows(void **state)
     (void)state;
     static const uint64_t mat[2] = {96, 64}, vec[1] = {500};
     for (size_t p = 0; p < CHECK_COUNT(profiles); p++) {
-        model *m = model_new(9);
+        sim *m = sim_new(9);
         chain *c = chain_new(profiles[p], 1, UINT32_MAX);
-        const uint32_t a = model_add_weight(m, "a", CKP_F32, CKP_F32, CKP_F32, 2, mat), b = model_add_weight(m, "b", CKP_F32, CKP_F32, CKP_F32, 1, vec);
+        const uint32_t a = sim_add_weight(m, "a", CKP_F32, CKP_F32, CKP_F32, 2, mat), b = sim_add_weight(m, "b", CKP_F32, CKP_F32, CKP_F32, 1, vec);
         memset(m->t[a].value, 0, m->t[a].bytes);
         memset(m->t[b].value, 0, m->t[b].bytes);
-        model_put(m, a, 0, 0.0F);
-        model_put(m, b, 0, 0.0F);
+        sim_put(m, a, 0, 0.0F);
+        sim_put(m, b, 0, 0.0F);
         chain_save(c, m, true, false);
         chain_check_recon(c, 0);
         for (size_t i = 1; i < 9; i++) {
-            model_train(m);
+            sim_train(m);
             for (size_t k = 0; k < m->t[a].n; k++)     /* row r is asleep before save r / 12, and ten decades apart */
                 if (k / 64 > i * 12) {
                     m->t[a].value[k] = m->t[a + 1].value[k] = m->t[a + 2].value[k] = 0.0F;
@@ -188,13 +188,13 @@ test_waking_rows(void **state)
                     m->t[a + 2].value[k] *= s * s;
                 }
             for (uint32_t t = 0; t < m->n; t++)
-                model_put(m, t, 0, m->t[t].value[0]);
+                sim_put(m, t, 0, m->t[t].value[0]);
             chain_save(c, m, i == 5, false);
             chain_check_recon(c, i);
             chain_check_values(c, m, i);
         }
         chain_free(c);
-        model_free(m);
+        sim_free(m);
     }
 }
 
@@ -203,17 +203,17 @@ test_waking_rows(void **state)
 static void
 one_shape(const char *profile, ckp_dtype dt, unsigned ndim, const uint64_t *shape, size_t saves)
 {
-    model *m = model_new(77);
+    sim *m = sim_new(77);
     chain *c = chain_new(profile, 1, UINT32_MAX);
-    (void)model_add_weight(m, "a", dt, dt, dt, ndim, shape);
+    (void)sim_add_weight(m, "a", dt, dt, dt, ndim, shape);
     for (size_t i = 0; i < saves; i++) {
-        model_train(m);
+        sim_train(m);
         chain_save(c, m, false, false);
         chain_check_recon(c, i);
         chain_check_values(c, m, i);
     }
     chain_free(c);
-    model_free(m);
+    sim_free(m);
 }
 
 static void
@@ -250,17 +250,17 @@ test_packed_rows(void **state)
 {
     (void)state;
     static const uint64_t odd[2] = {40000, 33}, six[2] = {80000, 17};
-    model *m = model_new(8);
+    sim *m = sim_new(8);
     chain *c = chain_new("lossless", 1, UINT32_MAX);
-    (void)model_add(m, "f4", CKP_ROLE_OTHER, MODEL_NONE, CKP_F4_PACKED, 2, odd);
-    (void)model_add(m, "f6", CKP_ROLE_OTHER, MODEL_NONE, CKP_F6E3M2_PACKED, 2, six);
+    (void)sim_add(m, "f4", CKP_ROLE_OTHER, SIM_NONE, CKP_F4_PACKED, 2, odd);
+    (void)sim_add(m, "f6", CKP_ROLE_OTHER, SIM_NONE, CKP_F6E3M2_PACKED, 2, six);
     for (size_t i = 0; i < 2; i++) {
-        model_train(m);
+        sim_train(m);
         chain_save(c, m, false, false);
         chain_check_values(c, m, i);
     }
     chain_free(c);
-    model_free(m);
+    sim_free(m);
 }
 
 /* Nothing to store at all. */
@@ -271,15 +271,15 @@ test_nothing(void **state)
     static const uint64_t none[2] = {0, 5};
     for (size_t p = 0; p < CHECK_COUNT(profiles); p++)
         for (int with = 0; with < 2; with++) {
-            model *m = model_new(8);
+            sim *m = sim_new(8);
             chain *c = chain_new(profiles[p], 1, UINT32_MAX);
             if (with)
-                (void)model_add_weight(m, "empty", CKP_F32, CKP_F32, CKP_F32, 2, none);
+                (void)sim_add_weight(m, "empty", CKP_F32, CKP_F32, CKP_F32, 2, none);
             chain_save(c, m, true, false);
             chain_save(c, m, false, false);
             chain_check_recon(c, 1);
             chain_free(c);
-            model_free(m);
+            sim_free(m);
         }
 }
 
@@ -297,13 +297,13 @@ static void
 run_chain(chain *c, uint64_t seed)
 {
     static const uint64_t big[2] = {3000, 500};
-    model *m = mixed(seed);
-    (void)model_add_weight(m, "big", CKP_F32, CKP_F32, CKP_F32, 2, big);
+    sim *m = mixed(seed);
+    (void)sim_add_weight(m, "big", CKP_F32, CKP_F32, CKP_F32, 2, big);
     for (size_t i = 0; i < 4; i++) {
-        model_train(m);
+        sim_train(m);
         chain_save(c, m, false, i == 2);
     }
-    model_free(m);
+    sim_free(m);
 }
 
 static void
@@ -335,21 +335,21 @@ test_same_bytes_by_level(void **state)
 {
     (void)state;
     chain *first = chain_new("resume", 1, UINT32_MAX);
-    model *m = mixed(4);
+    sim *m = mixed(4);
     for (size_t i = 0; i < 3; i++) {
-        model_train(m);
+        sim_train(m);
         chain_save(first, m, false, false);
     }
-    model_free(m);
+    sim_free(m);
     for (unsigned bits = 1; bits < 16; bits++) {
         chain *c = chain_new("resume", 1, (UINT32_C(1) << bits) - 1);
         m = mixed(4);
         for (size_t i = 0; i < 3; i++) {
-            model_train(m);
+            sim_train(m);
             chain_save(c, m, false, false);
         }
         same_files(first, c, "fewer features");
-        model_free(m);
+        sim_free(m);
         chain_free(c);
     }
     chain_free(first);
@@ -361,16 +361,16 @@ test_bases_come_and_go(void **state)
 {
     (void)state;
     for (size_t p = 0; p < CHECK_COUNT(profiles); p++) {
-        model *m = mixed(12);
+        sim *m = mixed(12);
         chain *c = chain_new(profiles[p], 1, UINT32_MAX);
         for (size_t i = 0; i < 6; i++) {
-            model_train(m);
+            sim_train(m);
             c->keep_raw = i != 1 && i != 3;
             chain_save(c, m, false, false);
             chain_check_values(c, m, i);
         }
         chain_free(c);
-        model_free(m);
+        sim_free(m);
     }
 }
 
@@ -380,17 +380,17 @@ test_inline_pass(void **state)
 {
     (void)state;
     for (size_t p = 0; p < CHECK_COUNT(profiles); p++) {
-        model *m = mixed(12);
+        sim *m = mixed(12);
         chain *a = chain_new(profiles[p], 1, UINT32_MAX), *b = chain_new(profiles[p], 2, UINT32_MAX);
         b->staged = false;
-        model_train(m);
+        sim_train(m);
         chain_save(a, m, true, false);
         chain_save(b, m, true, false);
         same_files(a, b, profiles[p]);
         chain_check_recon(b, 0);
         chain_free(a);
         chain_free(b);
-        model_free(m);
+        sim_free(m);
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "harness/model.h"
+#include "harness/sim.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 static void
 die(const char *what)
 {
-    (void)fprintf(stderr, "model: %s\n", what);
+    (void)fprintf(stderr, "sim: %s\n", what);
     abort();
 }
 
@@ -42,21 +42,21 @@ noise(uint64_t key, uint64_t i)
 }
 
 static uint64_t
-key_of(const model *m, uint32_t t)
+key_of(const sim *m, uint32_t t)
 {
     return mix(m->seed * 1000003 + t) ^ mix(m->step);
 }
 
-model *
-model_new(uint64_t seed)
+sim *
+sim_new(uint64_t seed)
 {
-    model *m = grab(sizeof *m);
+    sim *m = grab(sizeof *m);
     m->seed = seed;
     return m;
 }
 
 void
-model_free(model *m)
+sim_free(sim *m)
 {
     if (m == NULL)
         return;
@@ -70,7 +70,7 @@ model_free(model *m)
 }
 
 static size_t
-elem_bytes(const model_tensor *t)
+elem_bytes(const sim_tensor *t)
 {
     return t->n != 0 ? t->bytes / (size_t)t->n : 1;
 }
@@ -82,7 +82,7 @@ trains(ckp_dtype dt)
 }
 
 static void
-to_dense(model_tensor *t)
+to_dense(sim_tensor *t)
 {
     if (t->dtype == CKP_F32)
         memcpy(t->dense, t->value, (size_t)t->n * 4);
@@ -93,7 +93,7 @@ to_dense(model_tensor *t)
 }
 
 static uint8_t *
-live_data(const model_tensor *t)
+live_data(const sim_tensor *t)
 {
     if (t->look == LOOK_ODD_ADDRESS)
         return t->live + 1;
@@ -104,7 +104,7 @@ live_data(const model_tensor *t)
 
 /* The logical elements to where the look has them. */
 static void
-show(model_tensor *t)
+show(sim_tensor *t)
 {
     const size_t e = elem_bytes(t);
     if (t->look == LOOK_TRANSPOSED)
@@ -122,9 +122,9 @@ show(model_tensor *t)
 }
 
 static void
-start(model *m, uint32_t i)
+start(sim *m, uint32_t i)
 {
-    model_tensor *t = &m->t[i];
+    sim_tensor *t = &m->t[i];
     const uint64_t key = mix(m->seed * 1000003 + i);
     for (uint64_t k = 0; t->value == NULL && k < t->bytes; k++)
         t->dense[k] = (uint8_t)mix(key + k);
@@ -139,14 +139,14 @@ start(model *m, uint32_t i)
 }
 
 uint32_t
-model_add(model *m, const char *name, ckp_role role, uint32_t owner, ckp_dtype dt, unsigned ndim, const uint64_t *shape)
+sim_add(sim *m, const char *name, ckp_role role, uint32_t owner, ckp_dtype dt, unsigned ndim, const uint64_t *shape)
 {
-    model_tensor *all = realloc(m->t, (m->n + 1) * sizeof *all);
+    sim_tensor *all = realloc(m->t, (m->n + 1) * sizeof *all);
     if (all == NULL)
         die("no memory");
     m->t = all;
-    model_tensor *t = &m->t[m->n];
-    *t = (model_tensor){.role = role, .owner = owner, .dtype = dt, .ndim = ndim, .n = 1};
+    sim_tensor *t = &m->t[m->n];
+    *t = (sim_tensor){.role = role, .owner = owner, .dtype = dt, .ndim = ndim, .n = 1};
     (void)snprintf(t->name, sizeof t->name, "%s", name);
     for (unsigned i = 0; i < ndim; i++) {
         t->shape[i] = shape[i];
@@ -165,25 +165,25 @@ model_add(model *m, const char *name, ckp_role role, uint32_t owner, ckp_dtype d
 }
 
 uint32_t
-model_add_weight(model *m, const char *name, ckp_dtype w, ckp_dtype mm, ckp_dtype v, unsigned ndim, const uint64_t *shape)
+sim_add_weight(sim *m, const char *name, ckp_dtype w, ckp_dtype mm, ckp_dtype v, unsigned ndim, const uint64_t *shape)
 {
     char other[64];
-    const uint32_t i = model_add(m, name, CKP_ROLE_WEIGHT, MODEL_NONE, w, ndim, shape);
+    const uint32_t i = sim_add(m, name, CKP_ROLE_WEIGHT, SIM_NONE, w, ndim, shape);
     if (mm != 0) {
         (void)snprintf(other, sizeof other, "%.40s/m", name);
-        (void)model_add(m, other, v != 0 ? CKP_ROLE_M : CKP_ROLE_MOMENTUM, i, mm, ndim, shape);
+        (void)sim_add(m, other, v != 0 ? CKP_ROLE_M : CKP_ROLE_MOMENTUM, i, mm, ndim, shape);
     }
     if (v != 0) {
         (void)snprintf(other, sizeof other, "%.40s/v", name);
-        (void)model_add(m, other, CKP_ROLE_V, i, v, ndim, shape);
+        (void)sim_add(m, other, CKP_ROLE_V, i, v, ndim, shape);
     }
     return i;
 }
 
 void
-model_set_look(model *m, uint32_t i, model_look look)
+sim_set_look(sim *m, uint32_t i, sim_look look)
 {
-    model_tensor *t = &m->t[i];
+    sim_tensor *t = &m->t[i];
     int64_t step = 1;
     t->look = look;
     for (unsigned d = t->ndim; d-- > 0;) {
@@ -208,20 +208,20 @@ model_set_look(model *m, uint32_t i, model_look look)
 /* ---- training ---- */
 
 static uint32_t
-moment_of(const model *m, uint32_t owner, ckp_role a, ckp_role b)
+moment_of(const sim *m, uint32_t owner, ckp_role a, ckp_role b)
 {
     for (uint32_t i = 0; i < m->n; i++)
         if (m->t[i].owner == owner && (m->t[i].role == a || m->t[i].role == b) && m->t[i].value != NULL)
             return i;
-    return MODEL_NONE;
+    return SIM_NONE;
 }
 
 static void
-train_weight(model *m, uint32_t i)
+train_weight(sim *m, uint32_t i)
 {
-    model_tensor *w = &m->t[i];
+    sim_tensor *w = &m->t[i];
     const uint32_t im = moment_of(m, i, CKP_ROLE_M, CKP_ROLE_MOMENTUM), iv = moment_of(m, i, CKP_ROLE_V, CKP_ROLE_V);
-    float *mm = im != MODEL_NONE ? m->t[im].value : NULL, *v = iv != MODEL_NONE ? m->t[iv].value : NULL;
+    float *mm = im != SIM_NONE ? m->t[im].value : NULL, *v = iv != SIM_NONE ? m->t[iv].value : NULL;
     const uint64_t key = key_of(m, i), cols = w->ndim > 1 && w->n != 0 ? w->n / w->shape[0] : 64;
 
     if (w->look == LOOK_EXPANDED)            /* one element seen many times: it stays */
@@ -241,11 +241,11 @@ train_weight(model *m, uint32_t i)
 }
 
 void
-model_train(model *m)
+sim_train(sim *m)
 {
     m->step++;
     for (uint32_t i = 0; i < m->n; i++) {
-        model_tensor *t = &m->t[i];
+        sim_tensor *t = &m->t[i];
         const uint64_t key = key_of(m, i);
         if (t->value != NULL && (t->role == CKP_ROLE_WEIGHT || t->role == CKP_ROLE_MASTER))
             train_weight(m, i);
@@ -261,7 +261,7 @@ model_train(model *m)
 }
 
 void
-model_put_bits(model *m, uint32_t t, uint64_t index, uint32_t bits)
+sim_put_bits(sim *m, uint32_t t, uint64_t index, uint32_t bits)
 {
     memcpy(&m->t[t].value[index], &bits, sizeof bits);
     to_dense(&m->t[t]);
@@ -269,9 +269,9 @@ model_put_bits(model *m, uint32_t t, uint64_t index, uint32_t bits)
 }
 
 void
-model_put(model *m, uint32_t t, uint64_t index, float value)
+sim_put(sim *m, uint32_t t, uint64_t index, float value)
 {
-    model_put_bits(m, t, index, ckpi_f32_bits(value));
+    sim_put_bits(m, t, index, ckpi_f32_bits(value));
 }
 
 /* ---- the state ---- */
@@ -279,7 +279,7 @@ model_put(model *m, uint32_t t, uint64_t index, float value)
 static ckp_status
 pull(void *user, uint64_t first, uint64_t count, void *dst, ckp_error *err)
 {
-    const model_tensor *t = user;
+    const sim_tensor *t = user;
     uint64_t from = 0, bytes = 0;
     (void)err;
     if (!ckpi_dtype_bytes(t->dtype, first, &from) || !ckpi_dtype_bytes(t->dtype, count, &bytes))
@@ -289,7 +289,7 @@ pull(void *user, uint64_t first, uint64_t count, void *dst, ckp_error *err)
 }
 
 static ckp_status
-add(const model *m, ckp_state *s, model_tensor *t, ckp_error *err)
+add(const sim *m, ckp_state *s, sim_tensor *t, ckp_error *err)
 {
     ckp_tensor x = CKP_TENSOR_INIT;
     x.dtype = t->dtype;
@@ -303,18 +303,18 @@ add(const model *m, ckp_state *s, model_tensor *t, ckp_error *err)
         x.data = live_data(t);
         x.strides = t->look == LOOK_PLAIN || t->look == LOOK_ODD_ADDRESS ? NULL : t->strides;
     }
-    return ckp_state_add_tensor(s, t->name, t->role, t->owner != MODEL_NONE ? m->t[t->owner].name : NULL, &x, NULL, err);
+    return ckp_state_add_tensor(s, t->name, t->role, t->owner != SIM_NONE ? m->t[t->owner].name : NULL, &x, NULL, err);
 }
 
 ckp_status
-model_state_try(const model *m, ckp_state **out, ckp_error *err)
+sim_state_try(const sim *m, ckp_state **out, ckp_error *err)
 {
     ckp_state *s = NULL;
     ckp_status st = ckp_state_new(&s, err);
     for (uint32_t i = 0; st == CKP_OK && i < m->n; i++)
         st = add(m, s, &m->t[i], err);
     for (uint32_t i = 0; st == CKP_OK && !m->no_adam && m->step != 0 && i < m->n; i++)
-        if (m->t[i].role == CKP_ROLE_WEIGHT && moment_of(m, i, CKP_ROLE_V, CKP_ROLE_V) != MODEL_NONE)
+        if (m->t[i].role == CKP_ROLE_WEIGHT && moment_of(m, i, CKP_ROLE_V, CKP_ROLE_V) != SIM_NONE)
             st = ckp_state_set_adam(s, m->t[i].name, 0.9, 0.95, m->step, err);
     const ckp_tree_node node = {.type = CKP_TREE_INT, .i = (int64_t)m->step};
     if (st == CKP_OK)
@@ -328,11 +328,11 @@ model_state_try(const model *m, ckp_state **out, ckp_error *err)
 }
 
 ckp_state *
-model_state(const model *m)
+sim_state(const sim *m)
 {
     ckp_state *s = NULL;
     ckp_error err;
-    if (model_state_try(m, &s, &err) != CKP_OK)
+    if (sim_state_try(m, &s, &err) != CKP_OK)
         die(err.text);
     return s;
 }
