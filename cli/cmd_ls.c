@@ -86,6 +86,7 @@ list_run(const char *path, const cli_args *a)
         cli_note("%s: no checkpoint yet", path);
     else if (st == CKP_OK && l.n != 0)
         cli_table_print(&l.tab, 0);
+    cli_table_free(&l.tab);
     return cli_told(st, &e);
 }
 
@@ -178,6 +179,7 @@ list_tensors(const ckp_checkpoint *ck, const cli_args *a)
         cli_json_close(&j, ']');
     else
         cli_table_print(&tab, 0);
+    cli_table_free(&tab);
     return cli_told(st, &e);
 }
 

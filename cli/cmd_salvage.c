@@ -75,6 +75,7 @@ salvage(const cli_args *a)
         (void)fprintf(stderr, ": %llu tensors whole, %llu in part, %llu lost\n", (unsigned long long)s.whole, (unsigned long long)s.part,
                       (unsigned long long)s.lost);
     }
+    cli_table_free(&s.tab);
     free(made);
     return st != CKP_OK ? cli_told(st, &e) : s.part + s.lost != 0 ? CLI_DATA : CLI_OK;
 }

@@ -60,6 +60,16 @@ print_row(const cli_table *t, size_t row, const size_t *wide)
 }
 
 void
+cli_table_free(cli_table *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        free(t->cell[i]);
+    free(t->cell);
+    t->cell = NULL;
+    t->n = t->cap = 0;
+}
+
+void
 cli_table_print(cli_table *t, unsigned indent)
 {
     size_t *wide = cli_alloc(t->columns * sizeof *wide);
@@ -71,10 +81,6 @@ cli_table_print(cli_table *t, unsigned indent)
         blanks(indent);
         print_row(t, row, wide);
     }
-    for (size_t i = 0; i < t->n; i++)
-        free(t->cell[i]);
-    free(t->cell);
     free(wide);
-    t->cell = NULL;
-    t->n = t->cap = 0;
+    cli_table_free(t);
 }

@@ -14,4 +14,5 @@ void cli_table_init(cli_table *t, const char *align);
 void cli_table_add(cli_table *t, const char *cell);
 /* Prints with every line indented by so many blanks, and frees. */
 void cli_table_print(cli_table *t, unsigned indent);
+void cli_table_free(cli_table *t);
 #endif

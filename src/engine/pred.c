@@ -22,8 +22,9 @@ ckpi_pred_new(ckpi_pred **out, ckpi_table *table, ckpi_layout *layout, ckp_error
     p->rms = ckpi_calloc(table->n, sizeof *p->rms);
     p->sq_exp = ckpi_calloc(table->n, sizeof *p->sq_exp);
     if (p->rec == NULL || p->raw == NULL || p->rms == NULL || p->sq_exp == NULL) {
-        ckpi_pred_free(p);
-        return ckpi_fail(err, CKP_ENOMEM, "no memory for the predictor of %zu tensors", table->n);
+        const ckp_status st = ckpi_fail(err, CKP_ENOMEM, "no memory for the predictor of %zu tensors", table->n);
+        ckpi_pred_free(p);       /* and the table with it */
+        return st;
     }
     *out = p;
     return CKP_OK;

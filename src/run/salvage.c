@@ -45,6 +45,8 @@ join(haves *h)
 {
     size_t n = 0;
 
+    if (h->n == 0)
+        return;
     qsort(h->r, h->n, sizeof *h->r, by_place);
     for (size_t i = 0; i < h->n; i++) {
         ckpi_give_range *last = n != 0 ? &h->r[n - 1] : NULL;

@@ -81,7 +81,7 @@ class Evil:
 torch.save({"x": Evil()}, "evil.pt")
 torch.save({"x": Evil()}, "evil-legacy.pt", _use_new_zipfile_serialization=False)
 P
-for name in evil evil-legacy; do code ckpress compress $name.pt | sed -E 's/byte [0-9]+/byte N/g'; done
+for name in evil evil-legacy; do code ckpress compress $name.pt | sed -E 's/byte [0-9]+/byte N/g; s/: pickle[^:]*:/: pickle:/'; done
 head -c 3000 s.pt >cut.pt
 quiet_code ckpress compress cut.pt
 ls pwned 2>/dev/null || echo "nothing was run"

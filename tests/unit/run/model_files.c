@@ -14,7 +14,7 @@ model_setup(void **state)
     char *dir = malloc(64);
     if (dir == NULL)
         return -1;
-    (void)snprintf(dir, 64, "%s/ckp-run-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : ".");
+    (void)snprintf(dir, 64, "%s/ckp-model-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : ".");
     *state = mkdtemp(dir);
     return *state == NULL ? -1 : 0;
 }

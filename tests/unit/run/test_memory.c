@@ -22,6 +22,8 @@ save_two(void *user)
     ckp_status st = ckp_run_open(&run, j->dir, &o, &e);
     for (int i = 0; st == CKP_OK && i < 2; i++)
         st = model_save(run, j->m, NULL, &e);
+    if (st != CKP_OK && st != CKP_ENOMEM)
+        print_error("%s\n", e.text);
     const ckp_status closed = ckp_run_close(run, NULL);
     return st != CKP_OK ? st : closed;
 }
@@ -68,6 +70,8 @@ two_lives(void *user)
     ckp_checkpoint_close(ck);
     if (st == CKP_OK)
         st = model_save(run, j->m, NULL, &e);
+    if (st != CKP_OK && st != CKP_ENOMEM)
+        print_error("%s\n", e.text);
     const ckp_status closed = ckp_run_close(run, NULL);
     return st != CKP_OK ? st : closed;
 }
@@ -98,6 +102,8 @@ file_there_and_back(void *user)
         st = ckp_verify(path, NULL, 0, CKP_VERIFY_DECODE, 1, NULL, NULL, &e);
     if (st == CKP_OK)
         st = ckp_salvage(path, NULL, 0, salvaged, true, NULL, NULL, &e);
+    if (st != CKP_OK && st != CKP_ENOMEM)
+        print_error("%s\n", e.text);
     return st;
 }
 
