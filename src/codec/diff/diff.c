@@ -48,20 +48,25 @@ exponent_at(const ckpi_diff_par *p, const uint8_t *base, size_t i)
     return (unsigned)((word & (UINT64_MAX >> (65 - 8 * p->width))) >> p->mant);
 }
 
-/* The exponent that one base value in a hundred exceeds. */
-static unsigned
-top_exponent(const ckpi_diff_par *p, const void *base, size_t n)
+/*
+ * Contexts: the exponents of the base one by one, from the highest down, but for the rare ones at both ends, which join their
+ * neighbours: a table for a few symbols costs more than it saves.
+ */
+static void
+choose_contexts(ckpi_diff_par *p, const void *base, size_t n, unsigned most)
 {
-    enum { ASKED = 2048 };
-    uint16_t count[2048] = {0};
+    enum { ASKED = 2048, EXPONENTS = 2048, RARE = 16 };
+    uint16_t count[EXPONENTS] = {0};
     const size_t asked = CKPI_MIN(n, (size_t)ASKED), step = n / asked;
     for (size_t i = 0; i < asked; i++)
         count[exponent_at(p, base, i * step)]++;
     size_t above = 0;
-    unsigned top = 2047;
-    while (top > 0 && (above += count[top]) * 100 < asked)
-        top--;
-    return top;
+    p->top = EXPONENTS - 1;
+    while (p->top > 0 && (above += count[p->top]) * RARE < asked)
+        p->top--;
+    p->contexts = 1;
+    while (p->contexts < most && p->contexts <= p->top && (asked - above) * RARE >= asked)
+        above += count[p->top - p->contexts++];
 }
 
 static void
@@ -70,10 +75,8 @@ choose(ckpi_diff_par *p, const ckpi_block *b)
     p->msb = b->n >= SOME ? 2 : b->n >= FEW ? 1 : 0;
     if (b->width == 8)
         p->msb = CKPI_MIN(p->msb, 1u); /* a symbol is one byte */
-    if (!p->is_float || b->n < SOME)
-        return;
-    p->contexts = b->n >= MANY ? 8 : 4;
-    p->top = top_exponent(p, b->base, b->n);
+    if (p->is_float && b->n >= SOME)
+        choose_contexts(p, b->base, b->n, b->n >= MANY ? 8 : 4);
 }
 
 static size_t
@@ -160,23 +163,17 @@ decode_coded(ckpi_rd *in, const ckpi_block *b, void *dst, ckpi_scratch *ws, uint
     void *magnitude = ckpi_scratch_get(ws, b->n * b->width);
     if (sym == NULL || ctx == NULL || magnitude == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "diff: no memory for %zu elements", b->n);
-    const ckpi_diff_kern *kern = ckpi_diff_kern_pick(b->width, cpu);
     if (p.contexts > 1)
-        kern->contexts(&p, b->base, b->n, ctx);
+        ckpi_diff_kern_pick(b->width, cpu)->contexts(&p, b->base, b->n, ctx);
     st = ckpi_ctx_get(in, sym, ctx, b->n, p.contexts, ws, cpu, err);
     if (st != CKP_OK)
         return st;
-    uint8_t rest[256];
-    ckpi_diff_rest_bits(rest, p.msb, p.width);
-    uint64_t lead[256];
-    ckpi_diff_leads(lead, rest, p.msb);
     const size_t left = ckpi_rd_left(in);
-    const uint64_t bits = ckpi_diff_bits_pick(p.width, cpu)->get(magnitude, in->data + in->pos, left, sym, b->n, rest, lead);
+    const uint64_t bits = ckpi_diff_join(&p, dst, b->base, in->data + in->pos, left, sym, b->n, magnitude, cpu);
     if ((bits + 7) / 8 != left) {
         ckpi_rd_fail(in, "exactly the low bits of all differences");
         return ckpi_rd_error(in, err, "diff");
     }
-    kern->words(&p, dst, b->base, b->n, sym, magnitude);
     return CKP_OK;
 }
 

@@ -54,13 +54,18 @@ bool ckpi_diff_par_of(ckpi_diff_par *p, const ckpi_block *b);
 typedef struct ckpi_diff_bits {
     /* room: the string's exact size */
     void (*put)(uint8_t *dst, size_t room, const uint8_t *sym, const void *magnitude, size_t n, const uint8_t rest[256]);
-    /* Fills magnitude with the leading part of each symbol (lead) and its bits, and returns how many bits there should have
-       been; beyond len they read as zeros. */
-    uint64_t (*get)(void *magnitude, const uint8_t *src, size_t len, const uint8_t *sym, size_t n, const uint8_t rest[256],
-                const uint64_t lead[256]);
+    /* Fills magnitude with the leading part of each symbol (lead) and its bits, which begin at bit `pos` of src, and returns where
+       they should end; beyond len they read as zeros. */
+    uint64_t (*get)(void *magnitude, const uint8_t *src, size_t len, uint64_t pos, const uint8_t *sym, size_t n, const uint8_t rest[256],
+                    const uint64_t lead[256]);
 } ckpi_diff_bits;
 
 const ckpi_diff_bits *ckpi_diff_bits_pick(unsigned width, uint32_t cpu);
+
+/* Symbols, base and the string of bits make words, with the fastest kernels; magnitude is room for n words. Returns how many bits
+   the string should have. */
+uint64_t ckpi_diff_join(const ckpi_diff_par *p, void *words, const void *base, const uint8_t *src, size_t len, const uint8_t *sym, size_t n,
+                        void *magnitude, uint32_t cpu);
 
 /* The part of |d| that a symbol says, its low bits zero. */
 void ckpi_diff_leads(uint64_t lead[256], const uint8_t rest[256], unsigned msb);

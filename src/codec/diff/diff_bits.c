@@ -2,8 +2,7 @@
 /* The low bits of differences as one string of bits. Eight bytes are written and read at a time, except near the end. */
 #include <string.h>
 #include "base/bytes.h"
-#include "base/cpu.h"
-#include "codec/diff/diff.h"
+#include "codec/diff/diff_bits_rows.h"
 
 void
 ckpi_diff_rest_bits(uint8_t rest[256], unsigned msb, unsigned width)
@@ -117,9 +116,9 @@ put_64(uint8_t *dst, size_t room, const uint8_t *sym, const void *magnitude, siz
 }
 
 static uint64_t
-get_64(void *magnitude, const uint8_t *src, size_t len, const uint8_t *sym, size_t n, const uint8_t rest[256], const uint64_t lead[256])
+get_64(void *magnitude, const uint8_t *src, size_t len, uint64_t pos, const uint8_t *sym, size_t n, const uint8_t rest[256],
+       const uint64_t lead[256])
 {
-    uint64_t pos = 0;
     for (size_t i = 0; i < n; i++) {
         const unsigned count = rest[sym[i]], low = CKPI_MIN(count, 32u);
         const uint64_t v = get_bits(src, len, pos, low) | get_bits(src, len, pos + low, count - low) << 32;
@@ -160,4 +159,23 @@ ckpi_diff_bits_pick(unsigned width, uint32_t cpu)
     (void)cpu;
 #endif
     return &ref[width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3];
+}
+
+uint64_t
+ckpi_diff_join(const ckpi_diff_par *p, void *words, const void *base, const uint8_t *src, size_t len, const uint8_t *sym, size_t n,
+               void *magnitude, uint32_t cpu)
+{
+    uint8_t rest[256];
+    uint64_t lead[256], pos = 0;
+    size_t done = 0;
+    ckpi_diff_rest_bits(rest, p->msb, p->width);
+    ckpi_diff_leads(lead, rest, p->msb);
+#if CKPI_X86
+    if ((cpu & CKPI_CPU_VBMI2) && (p->width == 2 || p->width == 4))
+        done = ckpi_diff_join_vbmi2(p, words, base, src, len, sym, n, &pos);
+#endif
+    const size_t at = done * p->width;
+    pos = ckpi_diff_bits_pick(p->width, cpu)->get(magnitude, src, len, pos, sym + done, n - done, rest, lead);
+    ckpi_diff_kern_pick(p->width, cpu)->words(p, (uint8_t *)words + at, (const uint8_t *)base + at, n - done, sym + done, magnitude);
+    return pos;
 }
