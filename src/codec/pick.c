@@ -191,28 +191,34 @@ try_all(const candidate *c, size_t count, const ckpi_block *b, uint8_t *dst, uin
     return CKP_OK;
 }
 
+/* Slices of `slice` elements, spread over the block, each beginning where a row does. */
 static void
-copy_slices(uint8_t *dst, const void *src, const ckpi_block *b)
+copy_slices(uint8_t *dst, const void *src, const ckpi_block *b, size_t slice)
 {
-    const size_t step = (b->n - SLICE) / (SLICES - 1), bytes = (size_t)SLICE * b->width;
-    for (size_t i = 0; i < SLICES; i++)
-        memcpy(dst + i * bytes, (const uint8_t *)src + i * step * b->width, bytes);
+    const size_t step = (b->n - slice) / (SLICES - 1), bytes = slice * b->width;
+    for (size_t i = 0; i < SLICES; i++) {
+        const size_t at = i * step, first = b->cols != 0 && b->cols <= slice ? at / b->cols * b->cols : at;
+        memcpy(dst + i * bytes, (const uint8_t *)src + first * b->width, bytes);
+    }
 }
 
+/* Whole rows where a slice can hold some, so that the sample has the block's columns. */
 static ckp_status
 sample_of(ckpi_block *s, const ckpi_block *b, ckpi_scratch *ws, ckp_error *err)
 {
+    const bool rows = b->cols != 0 && b->cols <= SLICE;
+    const size_t slice = rows ? SLICE / b->cols * b->cols : SLICE;
     *s = *b;
-    s->n = (size_t)SLICES * SLICE;
-    s->cols = 0;
+    s->n = SLICES * slice;
+    s->cols = rows ? b->cols : 0;
     const size_t bytes = s->n * s->width;
     uint8_t *data = ckpi_scratch_get(ws, bytes), *base = ckpi_scratch_get(ws, bytes);
     if (data == NULL || base == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "pick: no memory for a sample of %zu bytes", bytes);
-    copy_slices(data, b->data, b);
+    copy_slices(data, b->data, b, slice);
     s->data = data;
     if (b->base != NULL) {
-        copy_slices(base, b->base, b);
+        copy_slices(base, b->base, b, slice);
         s->base = base;
     }
     return CKP_OK;
