@@ -50,7 +50,7 @@ class Checkpointer:
 
     Raises:
         BusyError: another live process writes to this run.
-        FormatError: the directory is not empty and not a run.
+        FormatError: there is a run.json that is none. Other files in the directory are left alone.
     """
 
     def __init__(

@@ -174,7 +174,7 @@ add_tensor(ckpi_layout *l, const plan *p, uint32_t i, bool lossy, ckp_error *err
     /* rows of packed elements need not end on a byte; a power of two always does */
     const size_t cols = ckpi_dtype_get(r->dtype)->bits % 8 == 0 ? ckpi_matrix_cols(r) : 0;
     const uint64_t step = cols != 0 ? (CKPI_MAX_CHUNK_ELEMS / cols) * cols : CKPI_MAX_CHUNK_ELEMS;
-    const bool own = !lossy && p->packing == CKPI_PACK_GROUPED && r->numel >= CKPI_OWN_CHUNK;
+    const bool own = !lossy && r->numel >= CKPI_OWN_CHUNK;
 
     for (uint64_t first = 0; first < r->numel; first += step) {
         const uint64_t count = CKPI_MIN(step, r->numel - first);

@@ -284,6 +284,8 @@ ckpi_pass_steps(const ckpi_pass *p)
 {
     ckpi_pred *d = p->pred;
     d->q0 = p->set->f * d->rms_all;
+    if (p->key && !p->lone)
+        d->q0 = ldexp(d->q0, -p->set->key_shift);
     if (d->moved && p->set->k_move > 0.0)
         d->q0 = fmin(d->q0, p->set->k_move * d->move);
 }

@@ -19,6 +19,7 @@ typedef struct ckpi_settings {
     int32_t vstep;               /* of second moments, 1/256 octave of sqrt v */
     ckpi_mkind mkind;
     double mt;                   /* threshold or step of u */
+    int key_shift;               /* a run's keys: weights finer by 2^this, so that what training has not moved stays near exact */
     int fine_shift;              /* small tensors: steps finer by 2^this */
     bool exact_weights;          /* the final save: weights losslessly */
 } ckpi_settings;

@@ -196,7 +196,7 @@ piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
         .w_dtype = grp->dtype,
         .key = p->key,
         .wstep = s->wstep[k],
-        .round = p->lone ? CKPI_ROUND_NEAREST : CKPI_ROUND_PHASE,
+        .round = p->key ? CKPI_ROUND_NEAREST : CKPI_ROUND_PHASE,
         .phase_key = ckpi_rng_key(p->run_key, p->restore_count, ckpi_hash64(name, strlen(name)), pc->first >> 32),
         .first = (uint32_t)pc->first,
         .mkind = !grp->has_m ? CKPI_M_NONE : fine ? CKPI_M_UNIFORM : set->mkind,

@@ -81,8 +81,6 @@ adopt_front(ckpi_fmt_file *f, const ckpi_fmt_stream *s, ckp_error *err)
     const void *tree = ckpi_fmt_stream_tree(s, &len);
 
     f->info = *ckpi_fmt_stream_info(s);
-    if (t == NULL)
-        return ckpi_fail(err, CKP_EBASE, "its table is stored in a base that was not given");
     priv->front.table = ckpi_table_share((ckpi_table *)(uintptr_t)t);
     ckpi_buf_put(&priv->front.tree, tree, len);
     f->table = priv->front.table;
@@ -127,6 +125,8 @@ ckpi_fmt_salvage(ckpi_fmt_file **out, ckpi_reader *r, const ckpi_fmt_file *ref, 
     st = ckpi_fmt_stream_open(&s, r, err);
     if (st == CKP_OK && ckpi_fmt_stream_table(s) == NULL && ref != NULL)
         st = ckpi_fmt_stream_resolve(s, ref, err);
+    if (st == CKP_OK && ckpi_fmt_stream_table(s) == NULL)
+        st = ckpi_fail(err, CKP_EBASE, "a delta whose table is stored in its base: it needs its bases");
     if (st == CKP_OK)
         st = scan_all(f, s, ref != NULL, &x, skipped, err);
     if (st == CKP_OK)

@@ -47,7 +47,7 @@ open_base(ckp_checkpoint **base, const ckp_convert_options *opt, ckp_error *err)
 }
 
 static ckp_status
-compress_state(ckpi_reader *r, ckpi_foreign *f, const char *out, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err)
+compress_state(ckpi_reader *r, ckpi_foreign *f, const char *in, const char *out, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err)
 {
     ckp_state *s = ckpi_foreign_state(f);
     ckp_checkpoint *base = NULL;
@@ -57,7 +57,7 @@ compress_state(ckpi_reader *r, ckpi_foreign *f, const char *out, const ckp_conve
         return ckpi_fail(err, CKP_EUNSUPPORTED, "a lossy profile reads tensors twice: it needs a file, not a pipe");
     ckp_status st = open_base(&base, opt, err);
     if (st == CKP_OK)
-        st = ckpi_out_open(&o, out, opt->replace, err);
+        st = ckpi_out_open(&o, out, opt->replace, in, err);
     if (st == CKP_OK)
         st = ckpi_state_write(o.w, s, &opt->coding, base, CKPI_PACK_ORDERED, err);
     if (st == CKP_OK)
@@ -88,7 +88,7 @@ ckp_compress(const char *in, const char *out, const ckp_convert_options *opt, ck
                                      .no_match = opt->coding.profile == CKP_PROFILE_LOSSLESS};
     st = ckpi_foreign_open(&f, r, &fo, err);
     if (st == CKP_OK)
-        st = compress_state(r, f, out, opt, res, err);
+        st = compress_state(r, f, in, out, opt, res, err);
     if (st != CKP_OK)
         ckpi_fail_file(err, in);
     ckpi_foreign_close(f);

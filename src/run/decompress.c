@@ -125,7 +125,7 @@ from_file(const char *in, const char *out, const ckp_convert_options *opt, ckp_c
     const void *tree = ckp_checkpoint_tree(ck, &tree_len);
     st = describe(&x, err);
     if (st == CKP_OK)
-        st = ckpi_out_open(&o, out, opt->replace, err);
+        st = ckpi_out_open(&o, out, opt->replace, in, err);
     if (st == CKP_OK)
         st = open_export(&x, o.w, out, tree, tree_len, err);
     if (st == CKP_OK)
@@ -218,7 +218,7 @@ from_pipe(const char *out, const ckp_convert_options *opt, ckp_convert_result *r
     if (st == CKP_OK)
         st = describe(&x, err);
     if (st == CKP_OK)
-        st = ckpi_out_open(&o, out, opt->replace, err);
+        st = ckpi_out_open(&o, out, opt->replace, NULL, err);
     if (st == CKP_OK) {
         const void *tree = ckpi_fmt_stream_tree(s, &tree_len);
         st = open_export(&x, o.w, out, tree, tree_len, err);

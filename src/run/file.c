@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "os/host.h"
 #include "os/os.h"
+#include "os/target.h"
 #include "run/file.h"
 
 /* ---- where it goes ----------------------------------------------------------------------------------------------- */
@@ -15,24 +16,36 @@ ckpi_out_free(ckpi_out *o)
     ckpi_writer_free(o->w);
     ckpi_fs_free(o->fs);
     free(o->dir);
+    free(o->path);
     *o = (ckpi_out){0};
 }
 
+static ckp_status
+split_path(ckpi_out *o, const char *path, ckp_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    ckp_status st = ckpi_path_ok(slash != NULL ? slash + 1 : path, err);
+    if (st == CKP_OK)
+        st = ckpi_target_path(&o->path, path, err);
+    if (st != CKP_OK)
+        return st;
+    slash = strrchr(o->path, '/');
+    o->name = slash != NULL ? slash + 1 : o->path;
+    o->dir = slash == NULL      ? ckpi_strdup(".")
+             : slash == o->path ? ckpi_strdup("/")
+                                : ckpi_strndup(o->path, (size_t)(slash - o->path));
+    return o->dir != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+}
+
 ckp_status
-ckpi_out_open(ckpi_out *o, const char *path, bool replace, ckp_error *err)
+ckpi_out_open(ckpi_out *o, const char *path, bool replace, const char *like, ckp_error *err)
 {
     ckpi_stat sb;
-    ckp_status st;
 
     *o = (ckpi_out){.replace = replace};
     if (strcmp(path, "-") == 0)
         return ckpi_writer_fd(&o->w, 1, err);
-    const char *slash = strrchr(path, '/');
-    o->name = slash != NULL ? slash + 1 : path;
-    o->dir = slash == NULL ? ckpi_strdup(".") : slash == path ? ckpi_strdup("/") : ckpi_strndup(path, (size_t)(slash - path));
-    if (o->dir == NULL)
-        return ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
-    st = ckpi_path_ok(o->name, err);
+    ckp_status st = split_path(o, path, err);
     if (st == CKP_OK)
         st = ckpi_tmp_name(o->tmp, o->name, err);
     if (st == CKP_OK)
@@ -41,6 +54,8 @@ ckpi_out_open(ckpi_out *o, const char *path, bool replace, ckp_error *err)
         st = ckpi_fail(err, CKP_EEXIST, "it exists already");
     if (st == CKP_OK)
         st = ckpi_writer_file(&o->w, o->fs, o->tmp, err);
+    if (st == CKP_OK && like != NULL)
+        ckpi_target_mode(o->fs, o->tmp, like);
     if (st != CKP_OK) {
         ckpi_fail_file(err, path);
         ckpi_out_free(o);
@@ -168,7 +183,7 @@ ckp_file_save(const char *path, ckp_state *state, const ckp_coding *coding, ckp_
     if (st == CKP_OK && base != NULL)
         st = ckpi_checkpoint_check(base, err);
     if (st == CKP_OK)
-        st = ckpi_out_open(&out, path, replace, err);
+        st = ckpi_out_open(&out, path, replace, NULL, err);
     if (st != CKP_OK)
         return st;
     st = ckpi_state_write(out.w, state, coding, base, CKPI_PACK_GROUPED, err);

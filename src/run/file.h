@@ -13,11 +13,13 @@ typedef struct ckpi_out {
     ckpi_writer *w;
     ckpi_fs *fs;                 /* NULL: a pipe */
     char *dir;
-    const char *name;            /* in the path, which must outlive this */
+    char *path;                  /* links followed */
+    const char *name;            /* in path */
     char tmp[CKPI_TMP_MAX];
     bool replace;
 } ckpi_out;
-CKP_MUST_USE ckp_status ckpi_out_open(ckpi_out *o, const char *path, bool replace, ckp_error *err);
+/* like: a file whose permissions the new one may not exceed, or NULL. */
+CKP_MUST_USE ckp_status ckpi_out_open(ckpi_out *o, const char *path, bool replace, const char *like, ckp_error *err);
 CKP_MUST_USE ckp_status ckpi_out_commit(ckpi_out *o, ckp_error *err);
 void ckpi_out_free(ckpi_out *o);           /* uncommitted: nothing stays */
 

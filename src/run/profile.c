@@ -34,7 +34,7 @@ ckpi_profile_settings(const ckp_coding *c)
 {
     /* Common to all lossy profiles: clamps of DESIGN section 3 item 2, v at two octaves, small tensors 16 times finer. */
     ckpi_settings s = {.lossy = true, .f = 1.2, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .vstep = 512, .mkind = CKPI_M_THREE,
-                       .mt = 0.5, .fine_shift = 4};
+                       .mt = 0.5, .key_shift = 2, .fine_shift = 4};
 
     switch (c->profile) {
     case CKP_PROFILE_LOSSLESS:

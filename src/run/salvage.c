@@ -232,7 +232,7 @@ write_file(const ckp_checkpoint *ck, const haves *h, bool whole, const char *dir
         st = ckpi_fail(err, CKP_EPATH, "%s/%s: the path is too long", dir, file);
         goto done;
     }
-    st = ckpi_out_open(&o, path, replace, err);
+    st = ckpi_out_open(&o, path, replace, NULL, err);
     if (st == CKP_OK)
         st = write_picked(ck, &x, o.w, err);
     if (st == CKP_OK)

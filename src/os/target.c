@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "os/target.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "os/posix.h"
+
+ckp_status
+ckpi_target_path(char **out, const char *path, ckp_error *err)
+{
+    struct stat sb;
+
+    *out = NULL;
+    if (stat(path, &sb) != 0) {
+        if (errno != ENOENT && errno != ENOTDIR)
+            return ckpi_fail_errno(err, errno, "cannot look at it");
+        *out = ckpi_strdup(path);                  /* new, or a link to nothing, which is replaced */
+        return *out != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+    }
+    if (S_ISDIR(sb.st_mode))
+        return ckpi_fail(err, CKP_EINVAL, "it is a directory");
+    if (!S_ISREG(sb.st_mode))
+        return ckpi_fail(err, CKP_EINVAL, "a device, pipe or socket is not replaced by a file; write to - and redirect");
+    *out = realpath(path, NULL);
+    return *out != NULL ? CKP_OK : ckpi_fail_errno(err, errno, "cannot follow it");
+}
+
+void
+ckpi_target_mode(ckpi_fs *fs, const char *name, const char *like)
+{
+    const posix_fs *p = (const posix_fs *)(const void *)fs;
+    struct stat from, now;
+
+    if (strcmp(like, "-") == 0 || stat(like, &from) != 0 || fstatat(p->root, name, &now, AT_SYMLINK_NOFOLLOW) != 0)
+        return;
+    /* failing to take permissions away is no reason to fail: the user's umask was obeyed */
+    const int rc = fchmodat(p->root, name, now.st_mode & from.st_mode & 0777, 0);
+    (void)rc;
+}

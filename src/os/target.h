@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What stands where an output is to go. */
+#ifndef CKPI_OS_TARGET_H
+#define CKPI_OS_TARGET_H
+#include "os/os.h"
+
+/*
+ * The path that an output named `path` really has: the end of its symbolic links, so that a link is followed and not replaced. *out is freed by free().
+ * CKP_EINVAL: a directory, device, pipe or socket stands there, which a file must not replace.
+ */
+CKP_MUST_USE ckp_status ckpi_target_path(char **out, const char *path, ckp_error *err);
+/* Gives the new file `name` of fs at most the permissions of the file at `like`; best effort: "-" and missing files change nothing. */
+void ckpi_target_mode(ckpi_fs *fs, const char *name, const char *like);
+#endif
