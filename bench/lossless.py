@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """make bench-lossless: lossless coding beside every other way to store the same tensors.
 
-    python bench/lossless.py [--only SET] [--reps N] [--no-peers]
+    python bench/lossless.py [--only SET] [--reps N] [--no-peers] [--slow]
 
 Writes build/bench/lossless.json (rows of data, peer, raw_bytes, stored_bytes, encode_mb_s, decode_mb_s, verified) and ends with a
 line for each promise. One core each: times are CPU seconds, best of N; MB are 10^6 raw bytes. ckpress runs as bench_lossless
@@ -26,7 +26,8 @@ ROOT = data.ROOT
 VENV = ROOT / ".venv-bench"
 PROGRAM = pathlib.Path(os.environ.get("BENCH_LOSSLESS", ROOT / "build" / "release" / "bench" / "bench_lossless"))
 PEERS = ["torch.save", "zstd -1", "zstd -3", "blosc2 shuffle + zstd", "pcodec", "pcodec on integer differences", "zipnn", "bigsmall", "z4ai",
-         "z4ai effort=max", "fireworks", "moonclip"]
+         "fireworks", "moonclip"]
+SLOWEST = ["z4ai effort=max"]  # 0.4 MB/s: ten minutes a pass over the largest set
 PACKAGES = ["zstandard", "blosc2", "pcodec", "zipnn", "bigsmall", "z4ai", "fireworks-delta-compression", "moonclip", "safetensors"]
 SLOW_MB_S = {"z4ai effort=max", "bigsmall", "fireworks"}
 LIMIT = 1800  # seconds for one peer on one set
@@ -112,6 +113,7 @@ def main() -> None:
     p.add_argument("--only", help="one set")
     p.add_argument("--reps", type=int, default=7)
     p.add_argument("--no-peers", action="store_true")
+    p.add_argument("--slow", action="store_true", help="also " + ", ".join(SLOWEST))
     o = p.parse_args()
     sets = [s for s in data.prepare() if o.only in (None, s)]
     if not o.no_peers:
@@ -127,7 +129,7 @@ def main() -> None:
                 picks[name] = (r["stored_bytes"], r["best_bytes"])
             rows.append({"data": name, "peer": who, **{k: r[k] for k in ("raw_bytes", "stored_bytes", "encode_mb_s", "decode_mb_s", "verified", "isa")}})
             show(name, who, r)
-        for which in [] if o.no_peers else PEERS:
+        for which in [] if o.no_peers else PEERS + (SLOWEST if o.slow else []):
             r = peer(which, name, o.reps)
             show(name, which, r)
             if "skipped" not in r:
