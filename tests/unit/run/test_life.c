@@ -587,17 +587,15 @@ test_reader_beside(void **state)
     read_beside(2);
 }
 
+#define T(f) cmocka_unit_test(f)
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chains),          cmocka_unit_test(test_keep_last),
-        cmocka_unit_test(test_final_and_on),    cmocka_unit_test(test_nothing_changed),
-        cmocka_unit_test(test_table_changes),   cmocka_unit_test(test_small_budget),
-        cmocka_unit_test(test_budgets_between), cmocka_unit_test(test_failed_save),
-        cmocka_unit_test(test_bad_calls),       cmocka_unit_test(test_going_on_is_the_same),
-        cmocka_unit_test(test_adopt),           cmocka_unit_test(test_adopt_of_another_run),
-        cmocka_unit_test(test_threads),         cmocka_unit_test(test_reader_beside),
+        T(test_chains),    T(test_keep_last),   T(test_final_and_on),         T(test_nothing_changed), T(test_table_changes),
+        T(test_small_budget), T(test_budgets_between), T(test_failed_save),   T(test_bad_calls),       T(test_going_on_is_the_same),
+        T(test_adopt),     T(test_adopt_of_another_run), T(test_threads),     T(test_reader_beside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
