@@ -16,7 +16,6 @@ stats_of(const ckp_run *run)
 }
 
 /* ---- chains ---- */
-
 static void
 one_chain(ckp_profile profile, unsigned key_every)
 {
@@ -588,14 +587,13 @@ test_reader_beside(void **state)
 }
 
 #define T(f) cmocka_unit_test(f)
-
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_chains),    T(test_keep_last),   T(test_final_and_on),         T(test_nothing_changed), T(test_table_changes),
-        T(test_small_budget), T(test_budgets_between), T(test_failed_save),   T(test_bad_calls),       T(test_going_on_is_the_same),
-        T(test_adopt),     T(test_adopt_of_another_run), T(test_threads),     T(test_reader_beside),
+        T(test_chains),      T(test_keep_last),       T(test_final_and_on), T(test_nothing_changed), T(test_table_changes), T(test_small_budget),
+        T(test_budgets_between), T(test_failed_save), T(test_bad_calls),    T(test_going_on_is_the_same), T(test_adopt),
+        T(test_adopt_of_another_run), T(test_threads), T(test_reader_beside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
