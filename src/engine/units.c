@@ -144,6 +144,8 @@ ckpi_units(const ckpi_lineage *c, ckpi_unit **out, size_t *n, ckp_error *err)
     *out = u;
     u = NULL;
 done:
+    if (st != CKP_OK)
+        *n = 0;
     free(m);
     free(u);
     return st;

@@ -534,7 +534,7 @@ test_threads(void **state)
 
 /* ---- a reader beside a writer that deletes ---- */
 
-typedef struct reader { const char *dir; volatile bool stop; unsigned reads; char failed[800]; } reader;
+typedef struct reader { const char *dir; _Atomic bool stop; unsigned reads; char failed[800]; } reader;
 
 static void *
 read_on(void *arg)
