@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/fail.h"
+#include "base/limits.h"
 #include "os/host.h"
 #include "os/os.h"
 #include "os/target.h"
@@ -125,46 +126,66 @@ info_for(const ckp_checkpoint *base, const ckpi_settings *set)
     return i;
 }
 
+static ckp_status
+check_base(const ckp_checkpoint *base, const ckpi_pred *pred, ckp_error *err)
+{
+    if (base == NULL)
+        return CKP_OK;
+    if (!base_fits(base, pred))
+        return ckpi_fail(err, CKP_EBASE, "tensors of the base %s differ in name, dtype, shape or coding from what is saved", base->name);
+    if (base->lin->level[0].f->info.chain >= CKPI_MAX_CHAIN)
+        return ckpi_fail(err, CKP_ELIMIT, "the base %s has %u deltas behind it: no more can follow", base->name, (unsigned)CKPI_MAX_CHAIN);
+    return CKP_OK;
+}
+
+/* From the pass on: everything that the file holds. */
+static ckp_status
+write_all(ckpi_ctx *ctx, ckpi_writer *w, const ckpi_pass *pass, const ckp_coding *coding, ckp_checkpoint *base, ckp_error *err)
+{
+    ckpi_pred *pred = pass->pred;
+    const ckp_state *s = pass->state;
+    const ckpi_file_info info = info_for(base, pass->set);
+    const ckpi_fmt_file *ref = base != NULL ? ckpi_checkpoint_table_file(base) : NULL;
+    load_job lj = {base, pred};
+    ckpi_encode_job job = {.pred = pred, .pass = pass, .serial_pass = ckpi_state_pulls(s), .effort = (ckpi_effort)coding->effort,
+                           .load = base != NULL ? load_base : NULL, .load_user = &lj, .drop_base = true,
+                           .progress = coding->progress, .progress_user = coding->progress_user};
+    ckpi_fmt_writer *fw = NULL;
+    ckpi_fmt_sum sum;
+
+    for (size_t g = 0; g < pred->layout->n; g++)
+        job.total_bytes += pred->layout->g[g].bytes;
+    ckp_status st = ckpi_fmt_writer_new(&fw, w, &info, pred->table, s->tree.data, s->tree.len, ref != NULL ? ref->table : NULL,
+                                        ref != NULL ? ref->tree : NULL, ref != NULL ? ref->tree_len : 0, err);
+    if (st == CKP_OK)
+        st = ckpi_encode_file(ctx, &job, fw, &sum, err);
+    ckpi_fmt_writer_free(fw);
+    return st;
+}
+
 ckp_status
 ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_checkpoint *base, ckpi_packing packing, ckp_error *err)
 {
     const ckpi_settings set = ckpi_profile_settings(coding);
     ckpi_ctx *ctx = NULL;
     ckpi_pred *pred = NULL;
-    ckpi_fmt_writer *fw = NULL;
-    ckpi_fmt_sum sum;
 
     ckp_status st = ckpi_state_seal(s, err);
     if (st == CKP_OK)
         st = ckpi_ctx_new(&ctx, coding->threads, false, err);
     if (st == CKP_OK)
         st = make_pred(&pred, s, &set, packing, err);
-    if (st != CKP_OK)
-        goto done;
-    if (base != NULL && !base_fits(base, pred)) {
-        st = ckpi_fail(err, CKP_EBASE, "tensors of the base %s differ in name, dtype, shape or coding from what is saved", base->name);
-        goto done;
-    }
-    load_job lj = {base, pred};
-    const ckpi_pass pass = {.pred = pred, .state = s, .set = &set, .key = base == NULL, .lone = base == NULL, .cpu = ctx->cpu};
-    ckpi_encode_job job = {.pred = pred, .pass = &pass, .serial_pass = ckpi_state_pulls(s), .effort = (ckpi_effort)coding->effort,
-                           .load = base != NULL ? load_base : NULL, .load_user = &lj, .drop_base = true,
-                           .progress = coding->progress, .progress_user = coding->progress_user};
-    for (size_t g = 0; g < pred->layout->n; g++)
-        job.total_bytes += pred->layout->g[g].bytes;
-    if (set.lossy) {
-        st = ckpi_pass_prepare(ctx, &pass, err);
-        ckpi_pass_steps(&pass);
-    }
-    const ckpi_file_info info = info_for(base, &set);
-    const ckpi_fmt_file *ref = base != NULL ? ckpi_checkpoint_table_file(base) : NULL;
     if (st == CKP_OK)
-        st = ckpi_fmt_writer_new(&fw, w, &info, pred->table, s->tree.data, s->tree.len, ref != NULL ? ref->table : NULL,
-                                 ref != NULL ? ref->tree : NULL, ref != NULL ? ref->tree_len : 0, err);
-    if (st == CKP_OK)
-        st = ckpi_encode_file(ctx, &job, fw, &sum, err);
-done:
-    ckpi_fmt_writer_free(fw);
+        st = check_base(base, pred, err);
+    if (st == CKP_OK) {
+        const ckpi_pass pass = {.pred = pred, .state = s, .set = &set, .key = base == NULL, .lone = base == NULL, .cpu = ctx->cpu};
+        if (set.lossy)
+            st = ckpi_pass_prepare(ctx, &pass, err);
+        if (st == CKP_OK && set.lossy)
+            ckpi_pass_steps(&pass);
+        if (st == CKP_OK)
+            st = write_all(ctx, w, &pass, coding, base, err);
+    }
     ckpi_pred_free(pred);
     ckpi_ctx_free(ctx);
     return st;

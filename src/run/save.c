@@ -100,14 +100,15 @@ fit_pred(ckp_run *run, const ckp_state *state, ckp_error *err)
     return st;
 }
 
-/* Bytes that stages of all groups take. */
+/* Bytes that stages of all groups take, and what is kept of lossy ones to predict from (pred.h). Lossless bases come when there is room. */
 static uint64_t
-stage_need(const ckpi_layout *l, bool exact)
+memory_need(const ckpi_layout *l, bool exact)
 {
     uint64_t sum = 0;
     for (size_t g = 0; g < l->n; g++) {
         const ckpi_group *grp = &l->g[g];
         sum += !grp->lossy ? grp->bytes : (exact ? grp->bytes : grp->n) + (grp->has_m ? grp->n : 0) + (grp->has_v ? grp->n : 0);
+        sum += !grp->lossy ? 0 : 4 * grp->n + (grp->has_v ? grp->n : 0);
     }
     return sum;
 }
@@ -176,7 +177,7 @@ take(ckp_run *run, ckp_state *state, ckpi_pass *pass, ckp_error *err)
         return st;
     if (lossy)
         ckpi_pass_steps(pass);
-    job->inline_pass = stage_need(run->pred->layout, job->set.exact_weights) > ckpi_memory_budget(&run->opt.coding);
+    job->inline_pass = memory_need(run->pred->layout, job->set.exact_weights) > ckpi_memory_budget(&run->opt.coding);
     if (job->inline_pass) {
         empty_stages(run);
         job->pass = pass;
