@@ -29,7 +29,7 @@ check(const char *entries, const char *params, const char *expect)
     ckpi_match_entry e[32];
     ckpi_match_param p[32];
     uint32_t to[32];
-    char got[33] = "", names[32][8];
+    char got[33] = "", names[32][24];
     unsigned group = 0;
     size_t n = strlen(entries), m = 0;
     for (size_t i = 0; i < n; i++) {
