@@ -15,9 +15,10 @@ ckpi_rans_head(ckpi_rans_kind kind, unsigned lanes_code, unsigned bits)
     return (uint8_t)((unsigned)kind | lanes_code << 3 | (bits - CKPI_RANS_MIN_BITS) / CKPI_RANS_BITS_STEP << 5);
 }
 
-enum { CKPI_RANS_STATES_MAX = 4 * 64 };
+/* Of 64 lanes, at worst: a nibble, a low half and 15 bits each. Three and a half bytes a lane are only the mean. */
+enum { CKPI_RANS_STATES_MAX = 64 / 2 + 2 * 64 + 15 * 64 / 8 };
 
-/* States to bytes, at most 4 a lane; returns how many. */
+/* States to bytes, at most CKPI_RANS_STATES_MAX; returns how many. */
 size_t ckpi_rans_states_write(const uint32_t *x, unsigned lanes, uint8_t *dst);
 /* False when src is too short or says what no encoder writes. Every state it gives lies in [2^16, 2^32). */
 bool ckpi_rans_states_read(uint32_t *x, unsigned lanes, const uint8_t *src, size_t len, size_t *used);

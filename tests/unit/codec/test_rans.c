@@ -10,8 +10,10 @@
 
 #include "codec/rans/rans.h"
 #include "codec/rans/rans_model.h"
+#include "codec/rans/rans_wire.h"
 #include "codec/rows.h"
 #include "harness/failalloc.h"
+#include "harness/guard.h"
 #include "harness/seed.h"
 #include "unit/codec/mill.h"
 
@@ -323,11 +325,29 @@ test_misuse(void **state)
     assert_int_equal(ckpi_rans_decode(b, 4, b, 0, NULL, 0, &err), CKP_ECORRUPT);
 }
 
+/* The largest states there are: as many bytes as the caller's buffer is said to need, no more. */
+static void
+test_largest_states(void **state)
+{
+    (void)state;
+    uint32_t x[64], back[64];
+    size_t used = 0;
+    for (unsigned i = 0; i < 64; i++)
+        x[i] = UINT32_MAX - i;
+    uint8_t *dst = guard_alloc(CKPI_RANS_STATES_MAX);
+    const size_t len = ckpi_rans_states_write(x, 64, dst);
+    assert_int_equal(len, CKPI_RANS_STATES_MAX);
+    assert_true(ckpi_rans_states_read(back, 64, dst, len, &used));
+    assert_int_equal(used, len);
+    assert_memory_equal(back, x, sizeof x);
+    guard_free(dst);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_short_lengths),
+        cmocka_unit_test(test_largest_states), cmocka_unit_test(test_short_lengths),
         cmocka_unit_test(test_long_lengths),
         cmocka_unit_test(test_size_of_big_streams),
         cmocka_unit_test(test_size_of_small_streams),
