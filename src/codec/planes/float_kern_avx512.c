@@ -87,35 +87,37 @@ load24(const uint8_t *src)
 }
 
 INLINE void
-store_rest32(const ckpi_float_row *r, __m512i rest, uint8_t *low, uint8_t *top, size_t i)
+store_rest32(unsigned low_bytes, __m512i rest, uint8_t *low, uint8_t *top, size_t i)
 {
-    if (r->low_bytes == 3)
+    if (low_bytes == 3)
         store24(low + 3 * i, rest);
-    else if (r->low_bytes == 2)
+    else if (low_bytes == 2)
         _mm256_storeu_si256((__m256i *)(void *)(low + 2 * i), _mm512_cvtepi32_epi16(rest));
-    else if (r->low_bytes == 1)
+    else if (low_bytes == 1)
         _mm_storeu_si128((__m128i *)(void *)(low + i), narrow8(rest));
     if (top != NULL)
-        _mm_storeu_si128((__m128i *)(void *)(top + i), narrow8(_mm512_srl_epi32(rest, _mm_cvtsi32_si128((int)(8 * r->low_bytes)))));
+        _mm_storeu_si128((__m128i *)(void *)(top + i), narrow8(_mm512_srl_epi32(rest, _mm_cvtsi32_si128((int)(8 * low_bytes)))));
 }
 
 INLINE __m512i
-load_rest32(const ckpi_float_row *r, const uint8_t *low, const uint8_t *top, size_t i)
+load_rest32(unsigned low_bytes, const uint8_t *low, const uint8_t *top, size_t i)
 {
     __m512i rest = _mm512_setzero_si512();
-    if (r->low_bytes == 3)
+    if (low_bytes == 3)
         rest = load24(low + 3 * i);
-    else if (r->low_bytes == 2)
+    else if (low_bytes == 2)
         rest = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(low + 2 * i)));
-    else if (r->low_bytes == 1)
+    else if (low_bytes == 1)
         rest = widen8(low + i);
     if (top != NULL)
-        rest = _mm512_or_si512(rest, _mm512_sll_epi32(widen8(top + i), _mm_cvtsi32_si128((int)(8 * r->low_bytes))));
+        rest = _mm512_or_si512(rest, _mm512_sll_epi32(widen8(top + i), _mm_cvtsi32_si128((int)(8 * low_bytes))));
     return rest;
 }
 
-static TARGET size_t
-split_32(const ckpi_float_row *r, const void *words, size_t n, uint8_t *sym, uint8_t *low, uint8_t *top, size_t *escapes)
+/* low_bytes and has_sign are constants where it matters: the compiler makes a loop for each. */
+INLINE size_t
+split_32_as(const ckpi_float_row *r, const void *words, size_t n, uint8_t *sym, uint8_t *low, uint8_t *top, size_t *escapes,
+            unsigned low_bytes, bool has_sign)
 {
     const row32 v = row32_of(r);
     size_t i = 0;
@@ -127,9 +129,38 @@ split_32(const ckpi_float_row *r, const void *words, size_t n, uint8_t *sym, uin
         _mm_storeu_si128((__m128i *)(void *)(sym + i), narrow8(_mm512_min_epu32(high, v.esc)));
         *escapes += (unsigned)__builtin_popcount(_mm512_cmpge_epu32_mask(high, v.esc));
         __m512i rest = _mm512_srl_epi32(_mm512_and_si512(sum, v.mask), v.cut);
-        if (r->has_sign)
+        if (has_sign)
             rest = _mm512_or_si512(rest, _mm512_sll_epi32(_mm512_srli_epi32(word, 31), v.kept));
-        store_rest32(r, rest, low, top, i);
+        store_rest32(low_bytes, rest, low, top, i);
+    }
+    return i;
+}
+
+static TARGET size_t
+split_32(const ckpi_float_row *r, const void *words, size_t n, uint8_t *sym, uint8_t *low, uint8_t *top, size_t *escapes)
+{
+    if (r->low_bytes == 2 && top != NULL && r->has_sign)
+        return split_32_as(r, words, n, sym, low, top, escapes, 2, true);
+    if (r->low_bytes == 2 && top != NULL)
+        return split_32_as(r, words, n, sym, low, top, escapes, 2, false);
+    return split_32_as(r, words, n, sym, low, top, escapes, r->low_bytes, r->has_sign);
+}
+
+INLINE size_t
+merge_32_as(const ckpi_float_row *r, void *words, size_t n, const uint8_t *sym, const uint8_t *low, const uint8_t *top, unsigned low_bytes,
+            bool has_sign)
+{
+    const row32 v = row32_of(r);
+    const __m512i fixed = _mm512_set1_epi32(r->sign ? INT32_MIN : 0), kept = _mm512_srl_epi32(v.mask, v.cut);
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        const __m512i rest = load_rest32(low_bytes, low, top, i);
+        const __m512i col = _mm512_sub_epi32(_mm512_sll_epi32(widen8(r->col + i), v.col_shift), v.add);
+        const __m512i sum = _mm512_or_si512(_mm512_sll_epi32(widen8(sym + i), v.low_bits),
+                                            _mm512_sll_epi32(_mm512_and_si512(rest, kept), v.cut));
+        const __m512i mag = _mm512_and_si512(_mm512_add_epi32(sum, col), v.magnitude);
+        const __m512i sign = has_sign ? _mm512_slli_epi32(_mm512_srl_epi32(rest, v.kept), 31) : fixed;
+        _mm512_storeu_si512((uint8_t *)words + 4 * i, _mm512_or_si512(mag, sign));
     }
     return i;
 }
@@ -137,19 +168,9 @@ split_32(const ckpi_float_row *r, const void *words, size_t n, uint8_t *sym, uin
 static TARGET size_t
 merge_32(const ckpi_float_row *r, void *words, size_t n, const uint8_t *sym, const uint8_t *low, const uint8_t *top)
 {
-    const row32 v = row32_of(r);
-    const __m512i fixed = _mm512_set1_epi32(r->sign ? INT32_MIN : 0), kept = _mm512_srl_epi32(v.mask, v.cut);
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        const __m512i rest = load_rest32(r, low, top, i);
-        const __m512i col = _mm512_sll_epi32(widen8(r->col + i), v.col_shift);
-        const __m512i sum = _mm512_or_si512(_mm512_sll_epi32(widen8(sym + i), v.low_bits),
-                                            _mm512_sll_epi32(_mm512_and_si512(rest, kept), v.cut));
-        const __m512i mag = _mm512_and_si512(_mm512_add_epi32(_mm512_sub_epi32(sum, v.add), col), v.magnitude);
-        const __m512i sign = r->has_sign ? _mm512_slli_epi32(_mm512_srl_epi32(rest, v.kept), 31) : fixed;
-        _mm512_storeu_si512((uint8_t *)words + 4 * i, _mm512_or_si512(mag, sign));
-    }
-    return i;
+    if (r->low_bytes == 2 && top != NULL)
+        return r->has_sign ? merge_32_as(r, words, n, sym, low, top, 2, true) : merge_32_as(r, words, n, sym, low, top, 2, false);
+    return merge_32_as(r, words, n, sym, low, top, r->low_bytes, r->has_sign);
 }
 
 /* The same with 16-bit lanes. */
@@ -186,8 +207,9 @@ store_bytes(uint8_t *p, __m512i v)
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi16_epi8(v));
 }
 
-static TARGET size_t
-split_16(const ckpi_float_row *r, const void *words, size_t n, uint8_t *sym, uint8_t *low, uint8_t *top, size_t *escapes)
+INLINE size_t
+split_16_as(const ckpi_float_row *r, const void *words, size_t n, uint8_t *sym, uint8_t *low, uint8_t *top, size_t *escapes,
+            unsigned low_bytes, bool has_sign)
 {
     const row16 v = row16_of(r);
     size_t i = 0;
@@ -199,9 +221,9 @@ split_16(const ckpi_float_row *r, const void *words, size_t n, uint8_t *sym, uin
         store_bytes(sym + i, _mm512_min_epu16(high, v.esc));
         *escapes += (unsigned)__builtin_popcount(_mm512_cmpge_epu16_mask(high, v.esc));
         __m512i rest = _mm512_srl_epi16(_mm512_and_si512(sum, v.mask), v.cut);
-        if (r->has_sign)
+        if (has_sign)
             rest = _mm512_or_si512(rest, _mm512_sll_epi16(_mm512_srli_epi16(word, 15), v.kept));
-        if (r->low_bytes != 0)
+        if (low_bytes != 0)
             store_bytes(low + i, rest);
         if (top != NULL)
             store_bytes(top + i, _mm512_srl_epi16(rest, v.low_byte_bits));
@@ -210,23 +232,40 @@ split_16(const ckpi_float_row *r, const void *words, size_t n, uint8_t *sym, uin
 }
 
 static TARGET size_t
-merge_16(const ckpi_float_row *r, void *words, size_t n, const uint8_t *sym, const uint8_t *low, const uint8_t *top)
+split_16(const ckpi_float_row *r, const void *words, size_t n, uint8_t *sym, uint8_t *low, uint8_t *top, size_t *escapes)
+{
+    if (r->low_bytes == 0 && top != NULL && r->has_sign)
+        return split_16_as(r, words, n, sym, low, top, escapes, 0, true);
+    return split_16_as(r, words, n, sym, low, top, escapes, r->low_bytes, r->has_sign);
+}
+
+INLINE size_t
+merge_16_as(const ckpi_float_row *r, void *words, size_t n, const uint8_t *sym, const uint8_t *low, const uint8_t *top,
+            unsigned low_bytes, bool has_sign)
 {
     const row16 v = row16_of(r);
     const __m512i fixed = _mm512_set1_epi16(r->sign ? INT16_MIN : 0), kept = _mm512_srl_epi16(v.mask, v.cut);
     size_t i = 0;
     for (; i + 32 <= n; i += 32) {
-        __m512i rest = r->low_bytes != 0 ? load_bytes(low + i) : _mm512_setzero_si512();
+        __m512i rest = low_bytes != 0 ? load_bytes(low + i) : _mm512_setzero_si512();
         if (top != NULL)
             rest = _mm512_or_si512(rest, _mm512_sll_epi16(load_bytes(top + i), v.low_byte_bits));
         const __m512i col = _mm512_sll_epi16(load_bytes(r->col + i), v.col_shift);
         const __m512i sum = _mm512_or_si512(_mm512_sll_epi16(load_bytes(sym + i), v.low_bits),
                                             _mm512_sll_epi16(_mm512_and_si512(rest, kept), v.cut));
         const __m512i mag = _mm512_and_si512(_mm512_add_epi16(_mm512_sub_epi16(sum, v.add), col), v.magnitude);
-        const __m512i sign = r->has_sign ? _mm512_slli_epi16(_mm512_srl_epi16(rest, v.kept), 15) : fixed;
+        const __m512i sign = has_sign ? _mm512_slli_epi16(_mm512_srl_epi16(rest, v.kept), 15) : fixed;
         _mm512_storeu_si512((uint8_t *)words + 2 * i, _mm512_or_si512(mag, sign));
     }
     return i;
+}
+
+static TARGET size_t
+merge_16(const ckpi_float_row *r, void *words, size_t n, const uint8_t *sym, const uint8_t *low, const uint8_t *top)
+{
+    if (r->low_bytes == 0 && top != NULL && r->has_sign)
+        return merge_16_as(r, words, n, sym, low, top, 0, true);
+    return merge_16_as(r, words, n, sym, low, top, r->low_bytes, r->has_sign);
 }
 
 const ckpi_float_kern ckpi_float_kern_avx512[2] = {
