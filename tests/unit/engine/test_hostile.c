@@ -364,7 +364,8 @@ test_chance(void **state)
             craft_free(x);
             ckpi_buf_free(&file);
         }
-        assert_true(refused > 300);
+        /* that the mutations bite: 325 of 700 on average where most hit no parameter (lossless), standard deviation 13 */
+        assert_true(refused > 200);
         chain_free(c);
     }
 }
