@@ -85,6 +85,9 @@ void *
 ckpi_aligned_alloc(size_t bytes)
 {
     void *p = NULL;
+    /* No object is larger; asking the C library for more is undefined in some and a report in valgrind. */
+    if (bytes > PTRDIFF_MAX)
+        return NULL;
     /* posix_memalign, unlike aligned_alloc, takes any size. */
     return posix_memalign(&p, ALIGN, bytes != 0 ? bytes : 1) == 0 ? p : NULL;
 }
