@@ -145,6 +145,8 @@ typedef struct ckp_checkpoint_info {
     char name[256];              /**< directory in the run, or file */
 } ckp_checkpoint_info;
 CKP_API void ckp_checkpoint_get_info(const ckp_checkpoint *ck, ckp_checkpoint_info *info);
+/** Metric number `index` of what the save was told; false beyond the last (plain files have none). The name is valid while ck lives. */
+CKP_API bool ckp_checkpoint_metric(const ckp_checkpoint *ck, size_t index, ckp_metric *out);
 /** Why newer checkpoints were passed over, a line each; "" when none was. Valid while ck lives. */
 CKP_API const char *ckp_checkpoint_notes(const ckp_checkpoint *ck);
 
@@ -221,6 +223,9 @@ typedef enum ckp_verify_level {
  */
 CKP_MUST_USE CKP_API ckp_status ckp_verify(const char *path, const char *const *bases, size_t n_bases, ckp_verify_level level, unsigned threads,
                                            void (*fn)(void *user, const char *what, const ckp_error *e), void *user, ckp_error *err);
+/** The same for one open checkpoint and its bases; what opening checks is not checked again. */
+CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_verify(ckp_checkpoint *ck, ckp_verify_level level, unsigned threads,
+                                                      void (*fn)(void *user, const char *what, const ckp_error *e), void *user, ckp_error *err);
 
 #ifdef __cplusplus
 }

@@ -32,17 +32,26 @@ typedef struct ckp_convert_options {
 typedef struct ckp_convert_result {
     size_t size;                 /**< sizeof, set by the caller */
     uint64_t in_bytes, out_bytes, tensors;
-    char kind[32];               /**< "safetensors", "pt", "pt-legacy", "ckp" */
+    char kind[32];               /**< what the foreign file is: "safetensors", "torch zip" ...; written: "safetensors", "pt" */
+    uint64_t lossy;              /**< compress: tensors that were coded lossily */
+    char why_lossless[160];      /**< compress: why a lossy profile coded none so; "" else */
+    uint64_t dropped, dropped_bytes;   /**< compress: tensors of optimizer state that the profile weights left out */
+    uint64_t values_lost;        /**< decompress: plain values for which a safetensors file has no place */
+    char values_named[200];      /**< the first of them, by their paths, with ", " between */
 } ckp_convert_result;
 
 /**
  * Compresses a safetensors or PyTorch file. "-" is standard input or output.
- * Lossless gives back a safetensors file byte for byte; of a .pt, every tensor and plain value, with aliases.
+ * Lossless gives back a safetensors file byte for byte; of a .pt, every tensor and plain value, with aliases. The profile weights leaves out
+ * what optimizers keep for each parameter (moments, step counters); their groups stay.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_compress(const char *in, const char *out, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err);
 /** The way back. A .ckp that came from no file (a run's shard, ckp_file_save) becomes a .pt, or safetensors when `out` ends so. */
 CKP_MUST_USE CKP_API ckp_status ckp_decompress(const char *in, const char *out, const ckp_convert_options *opt, ckp_convert_result *res,
                                                ckp_error *err);
+/** The same for a checkpoint that is open, also one of a run; opt->bases are not used. */
+CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_export(ckp_checkpoint *ck, const char *out, const ckp_convert_options *opt,
+                                                      ckp_convert_result *res, ckp_error *err);
 
 /**
  * Reads every whole chunk of a damaged .ckp and writes what they hold as safetensors files into the directory `out`: whole tensors to

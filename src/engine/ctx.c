@@ -21,6 +21,10 @@ ckpi_ctx_new(ckpi_ctx **out, unsigned threads, bool low_priority, ckp_error *err
     ctx->workers = ckpi_pool_threads(ctx->pool);
     ctx->ws = ckpi_calloc(ctx->workers, sizeof *ctx->ws);
     st = ctx->ws != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a thread context");
+    ctx->n_bodies = (size_t)ctx->workers * CKPI_GROUPS_PER_WORKER * CKPI_CHUNKS_PER_GROUP;
+    ctx->bodies = ckpi_calloc(ctx->n_bodies, sizeof *ctx->bodies);
+    if (st == CKP_OK && ctx->bodies == NULL)
+        st = ckpi_fail(err, CKP_ENOMEM, "no memory for a thread context");
     for (unsigned i = 0; st == CKP_OK && i < ctx->workers; i++) {
         ctx->ws[i] = ckpi_scratch_new();
         if (ctx->ws[i] == NULL)
@@ -43,6 +47,9 @@ ckpi_ctx_free(ckpi_ctx *ctx)
     ckpi_pool_free(ctx->pool);
     for (unsigned i = 0; ctx->ws != NULL && i < ctx->workers; i++)
         ckpi_scratch_free(ctx->ws[i]);
+    for (size_t i = 0; ctx->bodies != NULL && i < ctx->n_bodies; i++)
+        ckpi_buf_free(&ctx->bodies[i]);
+    free(ctx->bodies);
     free(ctx->ws);
     free(ctx);
 }

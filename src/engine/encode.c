@@ -11,11 +11,11 @@
 #include "engine/values.h"
 
 void
-ckpi_encoded_free(ckpi_encoded *e)
+ckpi_encoded_reset(ckpi_encoded *e)
 {
-    ckpi_buf_free(&e->body);
     free(e->piece);
-    *e = (ckpi_encoded){0};
+    ckpi_buf_clear(&e->body);
+    *e = (ckpi_encoded){.body = e->body};
 }
 
 /* Pieces of the group under other tensors: its moments. */
@@ -310,7 +310,7 @@ ckpi_encode_group(ckpi_pred *pred, size_t g, ckpi_stage *s, ckpi_effort effort, 
 
     *n = 0;
     for (size_t k = 0; k < CKPI_CHUNKS_PER_GROUP; k++)
-        out[k] = (ckpi_encoded){0};
+        ckpi_encoded_reset(&out[k]);
     if (!grp->lossy) {
         *n = 1;
         return encode_lossless(pred, g, s, effort, keep_raw, cpu, &out[0], ws, err);

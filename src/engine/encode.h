@@ -10,14 +10,15 @@ typedef struct ckpi_encoded {
     ckpi_buf body;               /* params, escapes, payload, one after another */
     ckpi_piece *piece;           /* owned; c.piece */
 } ckpi_encoded;
-void ckpi_encoded_free(ckpi_encoded *e);
-
-#define CKPI_CHUNKS_PER_GROUP 3
+void ckpi_encoded_reset(ckpi_encoded *e);   /* ready for another group; keeps the body's memory */
 
 /* A chunk's bytes as the codecs see them: complex numbers as their parts, packed ones as bytes. */
 ckpi_block ckpi_block_of(ckp_dtype dt, const void *data, const void *base, uint64_t bytes, size_t cols);
 
-/* The chunks of one group, in the order v, m, w (or one, lossless). *n says how many. Moves the group's new base into the predictor. */
+/*
+ * The chunks of one group, in the order v, m, w (or one, lossless), into zeroed or reset ones. *n says how many. Moves the
+ * group's new base into the predictor.
+ */
 CKP_MUST_USE ckp_status ckpi_encode_group(ckpi_pred *pred, size_t g, ckpi_stage *s, ckpi_effort effort, bool keep_raw, uint32_t cpu,
                                           ckpi_encoded out[CKPI_CHUNKS_PER_GROUP], size_t *n, ckpi_scratch *ws, ckp_error *err);
 

@@ -93,7 +93,7 @@ write_window(window *w, ckpi_fmt_writer *fw, loss *by_tensor, ckp_error *err)
         for (size_t k = 0; st == CKP_OK && k < w->slot[i].n; k++)
             st = ckpi_fmt_writer_chunk(fw, &w->slot[i].chunk[k].c, err);
         for (size_t k = 0; k < CKPI_CHUNKS_PER_GROUP; k++)
-            ckpi_encoded_free(&w->slot[i].chunk[k]);
+            ckpi_encoded_reset(&w->slot[i].chunk[k]);
         if (w->job->drop_base)
             ckpi_pred_drop(w->job->pred, w->first + i);
     }
@@ -153,10 +153,34 @@ run_windows(ckpi_ctx *ctx, window *w, ckpi_fmt_writer *fw, loss *by_tensor, ckp_
     return st;
 }
 
+/* Bodies of large lossless chunks are worth more to others than to the next file. */
+enum { KEEP_BODY = 2 << 20 };
+
+static void
+take_bodies(ckpi_ctx *ctx, window *w)
+{
+    for (size_t i = 0; i < ctx->n_bodies; i++) {
+        w->slot[i / CKPI_CHUNKS_PER_GROUP].chunk[i % CKPI_CHUNKS_PER_GROUP].body = ctx->bodies[i];
+        ctx->bodies[i] = (ckpi_buf){0};
+    }
+}
+
+static void
+give_bodies_back(ckpi_ctx *ctx, window *w)
+{
+    for (size_t i = 0; i < ctx->n_bodies; i++) {
+        ckpi_encoded *e = &w->slot[i / CKPI_CHUNKS_PER_GROUP].chunk[i % CKPI_CHUNKS_PER_GROUP];
+        ckpi_encoded_reset(e);
+        if (e->body.cap > KEEP_BODY)
+            ckpi_buf_free(&e->body);
+        ctx->bodies[i] = e->body;
+    }
+}
+
 ckp_status
 ckpi_encode_file(ckpi_ctx *ctx, const ckpi_encode_job *job, ckpi_fmt_writer *fw, ckpi_fmt_sum *sum, ckp_error *err)
 {
-    window w = {.job = job, .cap = 2 * (size_t)ctx->workers, .cpu = ctx->cpu};
+    window w = {.job = job, .cap = CKPI_GROUPS_PER_WORKER * (size_t)ctx->workers, .cpu = ctx->cpu};
     loss *by_tensor = ckpi_calloc(job->pred->table->n, sizeof *by_tensor);
     ckp_status st = CKP_OK;
 
@@ -165,15 +189,14 @@ ckpi_encode_file(ckpi_ctx *ctx, const ckpi_encode_job *job, ckpi_fmt_writer *fw,
         st = ckpi_fail(err, CKP_ENOMEM, "no memory to encode %zu tensors", job->pred->table->n);
         goto done;
     }
+    take_bodies(ctx, &w);
     st = run_windows(ctx, &w, fw, by_tensor, err);
     if (st == CKP_OK)
         st = finish(job, by_tensor, fw, sum, err);
+    give_bodies_back(ctx, &w);
 done:
-    for (size_t i = 0; w.slot != NULL && i < w.cap; i++) {
+    for (size_t i = 0; w.slot != NULL && i < w.cap; i++)
         ckpi_stage_free(&w.slot[i].own);
-        for (size_t k = 0; k < CKPI_CHUNKS_PER_GROUP; k++)
-            ckpi_encoded_free(&w.slot[i].chunk[k]);
-    }
     free(w.slot);
     free(by_tensor);
     return st;

@@ -10,6 +10,7 @@
 #ifndef CKPI_ENGINE_H
 #define CKPI_ENGINE_H
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/pool.h"
 #include "codec/codec.h"
 #include "format/format.h"
@@ -20,12 +21,18 @@
 typedef struct ckpi_ctx {
     ckpi_pool *pool;
     ckpi_scratch **ws;           /* one a worker */
+    ckpi_buf *bodies;            /* of the chunks in flight, kept for the next file: a long run's heap would creep without */
+    size_t n_bodies;
     unsigned workers;
     uint32_t cpu;
 } ckpi_ctx;
 
 CKP_MUST_USE ckp_status ckpi_ctx_new(ckpi_ctx **out, unsigned threads, bool low_priority, ckp_error *err);
 void ckpi_ctx_free(ckpi_ctx *ctx);
+
+/* Groups that are coded side by side, and the chunks of one group. */
+#define CKPI_GROUPS_PER_WORKER 2
+#define CKPI_CHUNKS_PER_GROUP 3
 
 /*
  * Runs fn for each index on the pool; the first failure (by index) is returned and later indices are skipped.

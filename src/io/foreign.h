@@ -14,6 +14,7 @@ struct ckpi_foreign {
     ckpi_buf spooled;
     ckp_state *state;
     ckpi_io_arena arena;             /* sources, their names and shapes, and whatever tensors point into */
+    ckpi_dropped dropped;
     uint64_t end;                 /* safetensors: where the file must end */
 };
 

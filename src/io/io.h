@@ -27,6 +27,7 @@ typedef struct ckpi_foreign_options {
     ckpi_notice_fn notice;       /* may be NULL */
     void *notice_user;
     bool check_crc;              /* torch zip: read every storage once and compare its CRC-32 before anything else is done */
+    bool drop_optimizers;        /* torch: leave out what optimizers keep for each parameter; floats of state_dicts are weights then */
     bool no_match;               /* do not look for optimizer state: every tensor keeps its role OTHER or WEIGHT */
     uint64_t spool_max;          /* bytes of a torch file that may be held in memory when it comes from a pipe; 0: 1 GiB */
 } ckpi_foreign_options;
@@ -48,6 +49,9 @@ typedef struct ckpi_foreign_options {
  */
 CKP_MUST_USE ckp_status ckpi_foreign_open(ckpi_foreign **out, ckpi_reader *r, const ckpi_foreign_options *opts, ckp_error *err);
 ckpi_foreign_kind ckpi_foreign_what(const ckpi_foreign *f);
+/* What drop_optimizers left out. */
+typedef struct ckpi_dropped { uint64_t tensors, bytes; } ckpi_dropped;
+ckpi_dropped ckpi_foreign_dropped(const ckpi_foreign *f);
 /* The state; owned by f, whose sources it pulls from. Not sealed. */
 ckp_state *ckpi_foreign_state(ckpi_foreign *f);
 /* After the last tensor was pulled: from a pipe, checks that nothing follows. A no-op for seekable files, which were checked at open. */
@@ -117,4 +121,15 @@ void ckpi_export_free(ckpi_export *e);         /* accepts NULL */
  * @return CKP_OK whether or not something matched; CKP_ENOMEM, or a failure to read a step counter.
  */
 CKP_MUST_USE ckp_status ckpi_match_state(ckp_state *s, ckpi_notice_fn notice, void *user, ckp_error *err);
+/*
+ * Empties the "state" of every optimizer in the state's tree and drops the tensors that nothing else refers to. Call before ckpi_match_state;
+ * on failure the state is good for nothing but freeing.
+ */
+CKP_MUST_USE ckp_status ckpi_drop_optimizers(ckp_state *s, ckpi_dropped *out, ckp_error *err);
+
+/*
+ * The plain values of a tree, which a file of tensors alone cannot hold: how many, and the first ones by their paths ("a/b, c, ..."). What
+ * keeps a tensor (a safetensors header, Parameters, attributes of OrderedDicts) counts for none.
+ */
+CKP_MUST_USE ckp_status ckpi_tree_plain(const void *tree, size_t len, uint64_t *n, char *names, size_t cap, ckp_error *err);
 #endif

@@ -464,7 +464,7 @@ match_optimizer(matcher *m, uint32_t optimizer)
     return st;
 }
 
-/* Without an optimizer, a state_dict is what the file is about: its floats are weights. */
+/* Without an optimizer's state, a state_dict is what the file is about: its floats are weights. */
 static void
 mark_weights(matcher *m, uint32_t model)
 {
@@ -479,13 +479,20 @@ mark_weights(matcher *m, uint32_t model)
     }
 }
 
+/* An optimizer that keeps nothing yet says nothing about the file. */
+static bool
+has_state(const matcher *m, uint32_t optimizer)
+{
+    return m->t.v[ckpi_node_get(&m->t, optimizer, "state")].count != 0;
+}
+
 static ckp_status
 match_all(matcher *m)
 {
     size_t optimizers = 0;
     ckp_status st = CKP_OK;
     for (uint32_t i = 0; i < m->t.n && st == CKP_OK && optimizers < OPTIMIZERS_MAX; i++)
-        if (ckpi_find_is_optimizer(&m->t, i)) {
+        if (ckpi_find_is_optimizer(&m->t, i) && has_state(m, i)) {
             optimizers++;
             st = match_optimizer(m, i);
         }

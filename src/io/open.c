@@ -87,6 +87,8 @@ open_kind(ckpi_foreign *f, ckp_error *err)
     if (!ckpi_reader_seekable(f->file.r) && (st = spool(f, err)) != CKP_OK)
         return st;
     st = f->kind == CKPI_FOREIGN_TORCH_ZIP ? ckpi_pt_open_zip(f, err) : ckpi_pt_open_legacy(f, err);
+    if (st == CKP_OK && f->opts.drop_optimizers)
+        st = ckpi_drop_optimizers(f->state, &f->dropped, err);
     if (st == CKP_OK && !f->opts.no_match)
         st = ckpi_match_state(f->state, f->opts.notice, f->opts.notice_user, err);
     return st;
@@ -120,6 +122,12 @@ ckpi_foreign_kind
 ckpi_foreign_what(const ckpi_foreign *f)
 {
     return f->kind;
+}
+
+ckpi_dropped
+ckpi_foreign_dropped(const ckpi_foreign *f)
+{
+    return f->dropped;
 }
 
 ckp_state *

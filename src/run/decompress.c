@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* .ckp back to safetensors or .pt: from a file in parallel, from a pipe as the chunks come. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/dtype.h"
@@ -89,6 +90,29 @@ put(void *user, uint32_t tensor, uint64_t first, uint64_t count, const void *byt
     return st == CKP_OK ? ckpi_export_put(x->e, bytes, len, err) : st;
 }
 
+/* A safetensors file has no place for the tree's plain values, which must not go without a word. */
+static ckp_status
+find_lost(const target *x, const void *tree, size_t tree_len, ckp_convert_result *d, ckp_error *err)
+{
+    *d = (ckp_convert_result){.size = sizeof *d};
+    return strcmp(x->kind, "safetensors") != 0 ? CKP_OK
+                                               : ckpi_tree_plain(tree, tree_len, &d->values_lost, d->values_named, sizeof d->values_named, err);
+}
+
+static void
+tell(const target *x, ckpi_reader *r, const ckpi_writer *w, const ckp_convert_options *opt, ckp_convert_result *d, ckp_convert_result *res)
+{
+    char text[400];
+
+    ckpi_convert_done(d, r, w, x->t->n, x->kind);
+    (void)snprintf(text, sizeof text, "plain values that safetensors cannot hold are left out: %llu (%s)", (unsigned long long)d->values_lost,
+                   d->values_named);
+    if (d->values_lost != 0 && opt->notice != NULL)
+        opt->notice(opt->notice_user, text);
+    if (res != NULL)
+        *res = *d;
+}
+
 /* ---- from a file -------------------------------------------------------------------------------------------------- */
 
 static ckp_status
@@ -110,24 +134,24 @@ give_all(target *x, const ckp_checkpoint *ck, const ckp_convert_options *opt, ck
     return st;
 }
 
+/* like: the file that ck is, or NULL. */
 static ckp_status
-from_file(const char *in, const char *out, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err)
+export_checkpoint(const ckp_checkpoint *ck, const char *like, const char *out, const ckp_convert_options *opt, ckp_convert_result *res,
+                  ckp_error *err)
 {
-    ckp_checkpoint *ck = NULL;
-    target x = {.open = CKPI_NO_TENSOR};
+    target x = {.t = ck->lin->table, .open = CKPI_NO_TENSOR};
     ckpi_out o = {0};
+    ckp_convert_result d;
     size_t tree_len = 0;
 
-    ckp_status st = ckp_checkpoint_open_file(&ck, in, opt->bases, opt->n_bases, err);
-    if (st != CKP_OK)
-        return st;
-    x.t = ck->lin->table;
     const void *tree = ckp_checkpoint_tree(ck, &tree_len);
-    st = describe(&x, err);
+    ckp_status st = describe(&x, err);
     if (st == CKP_OK)
-        st = ckpi_out_open(&o, out, opt->replace, in, err);
+        st = ckpi_out_open(&o, out, opt->replace, like, err);
     if (st == CKP_OK)
         st = open_export(&x, o.w, out, tree, tree_len, err);
+    if (st == CKP_OK)
+        st = find_lost(&x, tree, tree_len, &d, err);
     if (st == CKP_OK)
         st = give_all(&x, ck, opt, err);
     if (st == CKP_OK)
@@ -135,12 +159,35 @@ from_file(const char *in, const char *out, const ckp_convert_options *opt, ckp_c
     if (st == CKP_OK)
         st = ckpi_out_commit(&o, err);
     if (st == CKP_OK)
-        ckpi_convert_done(res, ck->lin->level[0].f->r, o.w, x.t->n, x.kind);
+        tell(&x, ck->lin->level[0].f->r, o.w, opt, &d, res);
     ckpi_export_free(x.e);
     ckpi_out_free(&o);
     free(x.tensor);
+    return st;
+}
+
+static ckp_status
+from_file(const char *in, const char *out, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err)
+{
+    ckp_checkpoint *ck = NULL;
+
+    ckp_status st = ckp_checkpoint_open_file(&ck, in, opt->bases, opt->n_bases, err);
+    if (st == CKP_OK)
+        st = export_checkpoint(ck, in, out, opt, res, err);
     ckp_checkpoint_close(ck);
     return st;
+}
+
+ckp_status
+ckp_checkpoint_export(ckp_checkpoint *ck, const char *out, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err)
+{
+    const ckp_convert_options defaults = CKP_CONVERT_OPTIONS_INIT;
+
+    opt = opt != NULL ? opt : &defaults;
+    ckp_status st = ckpi_checkpoint_check(ck, err);
+    if (st == CKP_OK)
+        st = ckpi_convert_check("", out, opt, res, err);
+    return st == CKP_OK ? export_checkpoint(ck, NULL, out, opt, res, err) : st;
 }
 
 /* ---- from a pipe -------------------------------------------------------------------------------------------------- */
@@ -208,6 +255,8 @@ from_pipe(const char *out, const ckp_convert_options *opt, ckp_convert_result *r
     ckpi_fmt_stream *s = NULL;
     target x = {.open = CKPI_NO_TENSOR};
     ckpi_out o = {0};
+    ckp_convert_result d;
+    const void *tree = NULL;
     size_t tree_len = 0;
 
     ckp_status st = ckpi_in_open(&r, "-", err);
@@ -220,9 +269,11 @@ from_pipe(const char *out, const ckp_convert_options *opt, ckp_convert_result *r
     if (st == CKP_OK)
         st = ckpi_out_open(&o, out, opt->replace, NULL, err);
     if (st == CKP_OK) {
-        const void *tree = ckpi_fmt_stream_tree(s, &tree_len);
+        tree = ckpi_fmt_stream_tree(s, &tree_len);
         st = open_export(&x, o.w, out, tree, tree_len, err);
     }
+    if (st == CKP_OK)
+        st = find_lost(&x, tree, tree_len, &d, err);
     if (st == CKP_OK)
         st = give_stream(&x, s, &opt->coding, err);
     if (st == CKP_OK)
@@ -230,7 +281,7 @@ from_pipe(const char *out, const ckp_convert_options *opt, ckp_convert_result *r
     if (st == CKP_OK)
         st = ckpi_out_commit(&o, err);
     if (st == CKP_OK)
-        ckpi_convert_done(res, r, o.w, x.t->n, x.kind);
+        tell(&x, r, o.w, opt, &d, res);
     else
         ckpi_fail_file(err, "standard input");
     ckpi_export_free(x.e);

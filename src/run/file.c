@@ -163,8 +163,21 @@ write_all(ckpi_ctx *ctx, ckpi_writer *w, const ckpi_pass *pass, const ckp_coding
     return st;
 }
 
+/* Weights with the moments that go with them; each tensor at its first element. */
+static uint64_t
+count_lossy(const ckpi_layout *l)
+{
+    uint64_t n = 0;
+    for (size_t g = 0; g < l->n; g++)
+        for (size_t k = 0; l->g[g].lossy && k < l->g[g].n_pieces; k++)
+            if (l->g[g].piece[k].first == 0)
+                n += 1u + (l->g[g].m[k] != CKPI_NO_TENSOR) + (l->g[g].v[k] != CKPI_NO_TENSOR);
+    return n;
+}
+
 ckp_status
-ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_checkpoint *base, ckpi_packing packing, ckp_error *err)
+ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_checkpoint *base, ckpi_packing packing, uint64_t *n_lossy,
+                 ckp_error *err)
 {
     const ckpi_settings set = ckpi_profile_settings(coding);
     ckpi_ctx *ctx = NULL;
@@ -179,6 +192,8 @@ ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_che
         st = check_base(base, pred, err);
     if (st == CKP_OK) {
         const ckpi_pass pass = {.pred = pred, .state = s, .set = &set, .key = base == NULL, .lone = base == NULL, .cpu = ctx->cpu};
+        if (n_lossy != NULL)
+            *n_lossy = count_lossy(pred->layout);
         if (set.lossy)
             st = ckpi_pass_prepare(ctx, &pass, err);
         if (st == CKP_OK && set.lossy)
@@ -207,7 +222,7 @@ ckp_file_save(const char *path, ckp_state *state, const ckp_coding *coding, ckp_
         st = ckpi_out_open(&out, path, replace, NULL, err);
     if (st != CKP_OK)
         return st;
-    st = ckpi_state_write(out.w, state, coding, base, CKPI_PACK_GROUPED, err);
+    st = ckpi_state_write(out.w, state, coding, base, CKPI_PACK_GROUPED, NULL, err);
     if (st == CKP_OK)
         st = ckpi_out_commit(&out, err);
     if (st != CKP_OK)

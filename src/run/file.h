@@ -23,9 +23,9 @@ CKP_MUST_USE ckp_status ckpi_out_open(ckpi_out *o, const char *path, bool replac
 CKP_MUST_USE ckp_status ckpi_out_commit(ckpi_out *o, ckp_error *err);
 void ckpi_out_free(ckpi_out *o);           /* uncommitted: nothing stays */
 
-/* Seals the state and writes one .ckp; base NULL: a key. */
+/* Seals the state and writes one .ckp; base NULL: a key. n_lossy (may be NULL): tensors that were coded lossily. */
 CKP_MUST_USE ckp_status ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_checkpoint *base, ckpi_packing packing,
-                                         ckp_error *err);
+                                         uint64_t *n_lossy, ckp_error *err);
 /* The unit of a checkpoint with exactly the pieces and kinds of a group; NULL when it is laid out otherwise. */
 const ckpi_unit *ckpi_unit_of_group(const ckp_checkpoint *ck, const ckpi_group *g);
 #endif

@@ -31,6 +31,15 @@ ckp_checkpoint_notes(const ckp_checkpoint *ck)
     return ckpi_checkpoint_check(ck, NULL) == CKP_OK && ck->notes.data != NULL ? (const char *)ck->notes.data : "";
 }
 
+bool
+ckp_checkpoint_metric(const ckp_checkpoint *ck, size_t index, ckp_metric *out)
+{
+    if (ckpi_checkpoint_check(ck, NULL) != CKP_OK || ck->manifest == NULL || index >= ck->manifest->n_metrics || out == NULL)
+        return false;
+    *out = (ckp_metric){ck->manifest->metrics[index].name, ck->manifest->metrics[index].value};
+    return true;
+}
+
 const void *
 ckp_checkpoint_tree(const ckp_checkpoint *ck, size_t *len)
 {

@@ -189,3 +189,20 @@ ckp_verify(const char *path, const char *const *bases, size_t n_bases, ckp_verif
         *err = j.first_err;
     return st != CKP_OK ? st : j.first;
 }
+
+ckp_status
+ckp_checkpoint_verify(ckp_checkpoint *ck, ckp_verify_level level, unsigned threads,
+                      void (*fn)(void *user, const char *what, const ckp_error *e), void *user, ckp_error *err)
+{
+    verify_job j = {.level = level, .threads = threads, .fn = fn, .user = user};
+
+    const ckp_status st = ckpi_checkpoint_check(ck, err);
+    if (st != CKP_OK)
+        return st;
+    if ((unsigned)level > CKP_VERIFY_DECODE)
+        return ckpi_fail(err, CKP_EINVAL, "verify: bad argument");
+    verify_open(&j, ck);
+    if (j.first != CKP_OK && err != NULL)
+        *err = j.first_err;
+    return j.first;
+}

@@ -60,6 +60,21 @@ ckpi_lookup_add(ckp_state *s, ckpi_tensor *row)
     return ckpi_hindex_put(&l->names, ckpi_hash64(row->name, strlen(row->name)), (uint32_t)s->n);
 }
 
+bool
+ckpi_lookup_renumber(ckpi_lookup *fresh, const ckp_state *s, const uint32_t *to)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        const ckpi_tensor *t = &s->t[i];
+        if (to[i] == CKPI_NO_TENSOR)
+            continue;
+        if (t->alias_of == CKPI_NO_TENSOR && has_address(t) && !ckpi_hindex_put(&fresh->payloads, ckpi_view_payload_hash(t), to[i]))
+            return false;
+        if (!ckpi_hindex_put(&fresh->names, ckpi_hash64(t->name, strlen(t->name)), to[i]))
+            return false;
+    }
+    return true;
+}
+
 static uint64_t
 adam_hash(uint32_t owner)
 {

@@ -243,6 +243,53 @@ test_many(void **state)
     ckp_state_free(s);
 }
 
+/* Rows close up, names are found under their new numbers, and an alias takes over the payload of one that goes. */
+static void
+test_drop(void **state)
+{
+    (void)state;
+    ckp_state *s = new_state();
+    const ckp_tensor t = view(memory), u = view(memory + 8);
+    uint32_t index = 0;
+    assert_ok(ckp_state_add_tensor(s, "first", CKP_ROLE_OTHER, NULL, &u, NULL, NULL));
+    assert_ok(ckp_state_add_tensor(s, "payload", CKP_ROLE_M, "w", &t, NULL, NULL));
+    assert_ok(ckp_state_add_tensor(s, "heir", CKP_ROLE_OTHER, NULL, &t, NULL, NULL));
+    assert_ok(ckp_state_add_tensor(s, "alias", CKP_ROLE_OTHER, NULL, &t, NULL, NULL));
+    assert_ok(ckp_state_add_tensor(s, "w", CKP_ROLE_WEIGHT, NULL, &u, NULL, NULL));
+    assert_ok(ckpi_state_drop(s, (const bool[]){false, true, false, false, false}, NULL));
+    assert_int_equal(ckp_state_count(s), 4);
+    assert_int_equal(ckpi_state_find(s, "payload"), CKPI_NO_TENSOR);
+    assert_int_equal(ckpi_state_find(s, "heir"), 1);
+    assert_int_equal(s->t[1].alias_of, CKPI_NO_TENSOR);
+    assert_int_equal(s->t[2].alias_of, 1);
+    assert_int_equal(s->t[3].alias_of, 0);
+    assert_ok(ckp_state_add_tensor(s, "payload", CKP_ROLE_OTHER, NULL, &t, &index, NULL));
+    assert_int_equal(index, 4);
+    assert_int_equal(s->t[4].alias_of, 1);
+    assert_ok(ckp_state_set_adam(s, "w", 0.9, 0.95, 10, NULL));
+    assert_status(ckpi_state_drop(s, (const bool[]){false, true, false, false, false}, NULL), CKP_EINVAL);
+    ckp_state_free(s);
+}
+
+static ckp_status
+drop_one(void *user)
+{
+    (void)user;
+    ckp_state *s = NULL;
+    const ckp_tensor t = view(memory);
+    ckp_status st = ckp_state_new(&s, NULL);
+    if (st == CKP_OK)
+        st = ckp_state_add_tensor(s, "a", CKP_ROLE_WEIGHT, NULL, &t, NULL, NULL);
+    if (st == CKP_OK)
+        st = ckp_state_add_tensor(s, "b", CKP_ROLE_WEIGHT, NULL, &t, NULL, NULL);
+    if (st == CKP_OK)
+        st = ckpi_state_drop(s, (const bool[]){true, false}, NULL);
+    if (st == CKP_OK)
+        assert_int_equal(ckpi_state_find(s, "b"), 0);
+    ckp_state_free(s);
+    return st;
+}
+
 static ckp_status
 build(void *user)
 {
@@ -269,6 +316,7 @@ test_allocations_fail(void **state)
 {
     (void)state;
     assert_true(failalloc_run(build, NULL, 8, 1) >= 8);
+    assert_true(failalloc_run(drop_one, NULL, 8, 1) >= 8);
 }
 
 int
@@ -276,7 +324,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),  cmocka_unit_test(test_views), cmocka_unit_test(test_newer_struct), cmocka_unit_test(test_aliases),
-        cmocka_unit_test(test_owners), cmocka_unit_test(test_adam),  cmocka_unit_test(test_many),         cmocka_unit_test(test_allocations_fail),
+        cmocka_unit_test(test_owners), cmocka_unit_test(test_adam),  cmocka_unit_test(test_many),         cmocka_unit_test(test_drop),
+        cmocka_unit_test(test_allocations_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
