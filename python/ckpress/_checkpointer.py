@@ -18,7 +18,7 @@ from ._decode import parse
 from ._file import PathLike
 from ._names import Attr
 from ._plan import Plan
-from ._restore import Restorer, check_object_name, kind_of, saved_form
+from ._restore import Restorer, check_object_name, class_of, kind_of, saved_form
 from ._views import is_torch_tensor
 from .errors import CorruptError, Error, InvalidError, NotFoundError, make
 
@@ -156,7 +156,11 @@ class Checkpointer:
         root.update((name, saved_form(obj)) for name, obj in self._objects.items())
         if self._rng:
             root["rng"] = _rng.get()
-        root["ckpress"] = {"layout": LAYOUT, "kinds": {name: kind_of(obj) for name, obj in self._objects.items()}}
+        root["ckpress"] = {
+            "layout": LAYOUT,
+            "kinds": {name: kind_of(obj) for name, obj in self._objects.items()},
+            "classes": {name: class_of(obj) for name, obj in self._objects.items()},
+        }
         # Parameters are known by the objects themselves, not by what they gave.
         collector = Collector(self._objects, weights_only=self._profile == "weights")
         collector.state.put(_core.DICT, len(root))
@@ -210,7 +214,9 @@ class Checkpointer:
             finished steps; None when the run has no checkpoint (then nothing is changed).
 
         Raises:
-            MismatchError: names, dtypes or shapes differ; ``missing``, ``unexpected``, ``mismatched`` list them.
+            MismatchError: names, dtypes or shapes differ; ``missing``, ``unexpected``, ``mismatched`` list them. Also when an optimizer or
+                scheduler is of another class than the saved one and keeps other things (AdamW's state into SGD), or has other param_groups,
+                with ``strict=False`` too: to go on with a new optimizer, leave it out.
             NotFoundError: no such step; or checkpoints are there but none is whole: training from scratch is not what was meant.
         """
         with self._lock:
@@ -250,6 +256,7 @@ class Checkpointer:
         try:
             meta = raw["ckpress"]
             kinds, done, layout = dict(meta["kinds"]), raw["step"], meta["layout"]
+            classes = dict(meta.get("classes", {}))  # early checkpoints note none
         except (TypeError, KeyError, ValueError):
             raise make(CorruptError, f"{ck.info()['name']}: was not saved by a Checkpointer") from None
         if layout != LAYOUT or type(done) is not int:
@@ -261,7 +268,7 @@ class Checkpointer:
         plan.unexpected += [name for name in kinds if name not in objects]
         for name in objects:
             if name in kinds:
-                restorer.add(name, raw[name], kinds[name])
+                restorer.add(name, raw[name], kinds[name], classes.get(name))
         if self._rng and "rng" in raw:
             state = plan.fresh(raw["rng"])
             before = _rng.get()

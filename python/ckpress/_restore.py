@@ -28,6 +28,11 @@ def kind_of(obj: Any) -> str:
     return "value"
 
 
+def class_of(obj: Any) -> str:
+    """Qualified name of an object's class; kept in the tree, so that a restore into another class can be told."""
+    return f"{type(obj).__module__}.{type(obj).__qualname__}"
+
+
 def _generator(obj: Any) -> bool:
     torch, numpy = torch_module(), numpy_module()
     if isinstance(obj, random.Random):
@@ -78,14 +83,22 @@ class Restorer:
         self.values = values
         self.context = Context(objects)
 
-    def add(self, name: str, raw: Any, saved_kind: str) -> None:
-        """One object and what was saved of it."""
+    def add(self, name: str, raw: Any, saved_kind: str, saved_class: str | None) -> None:
+        """One object and what was saved of it; ``saved_class`` None: not known."""
         obj = self.objects[name]
         kind = kind_of(obj)
         if kind != saved_kind:
             self.plan.mismatched.append(f"{name} ({saved_kind} saved, {kind} here)")
             return
+        other = saved_class != class_of(obj)
+        why = _layout_differs(obj, kind, raw, saved_class is not None) if other and raw is not None else None
+        if why is not None:
+            was = saved_class or "an unknown class"
+            self.plan.mismatched.append(f"{name} (saved from {was}, here is {class_of(obj)}: {why}; left out, with strict=False, it starts anew)")
+            return
         getattr(self, f"_{kind}")(name, obj, raw)
+        if kind == "optimizer" and other and raw is not None:
+            self.plan.final(lambda: _settle(obj))
 
     # ---- modules ----
 
@@ -254,6 +267,36 @@ class Restorer:
             obj[:] = value
             value = obj
         self.values[name] = value
+
+
+#: Keys of param_groups that belong to no optimizer class: parameters, and what schedulers note.
+_COMMON = {"params", "param_names", "initial_lr"}
+
+
+def _layout_differs(obj: Any, kind: str, raw: Any, known: bool) -> str | None:
+    """Why an object cannot go on from what another class saved; None when it can.
+
+    A class may be renamed or wrapped, and AdamW takes Adam's state: what counts is whether the two keep the same things by the same names.
+    Within one class differences are those of versions of torch, which bring keys with defaults; ``known`` False: it may be the same.
+    """
+    sides: list[tuple[set[Any], set[Any]]] = []
+    if kind == "stateful":
+        live = obj.state_dict()
+        if isinstance(raw, dict) and isinstance(live, dict):
+            sides = [(set(raw) - set(live), set(live) - set(raw))]
+    elif kind == "optimizer":
+        groups = zip(obj.param_groups, raw["param_groups"])
+        sides = [(set(saved) - set(group) - _COMMON, set(obj.defaults) - set(saved) - _COMMON) for group, saved in groups]
+    for there, here in sides:
+        if (there or here) and (known or (there and here)):
+            parts = [f"{', '.join(sorted(map(repr, keys)))} only {where}" for keys, where in ((there, "there"), (here, "here")) if keys]
+            return "; ".join(parts)
+    return None
+
+
+def _settle(optimizer: Any) -> None:
+    """What torch's own load_state_dict() ends with: AdamW that took Adam's groups makes them its own."""
+    optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})
 
 
 def _setter(group: dict[str, Any], key: str, make_value: Callable[[], Any]) -> Callable[[], None]:

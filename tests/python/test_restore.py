@@ -79,6 +79,63 @@ def test_other_groups(saved):
         ck.restore(model=model, optimizer=optimizer, scheduler=scheduler)
 
 
+@pytest.mark.parametrize(("was", "here"), [("AdamW", "SGD"), ("SGD", "AdamW"), ("Adam", "RMSprop"), ("AdamW", "Adamax")])
+@pytest.mark.parametrize("strict", [True, False])
+def test_another_optimizer(run, was, here, strict):
+    """Its hyperparameters and moments would be taken without a word, and step() would use none of them."""
+    model, optimizer, _ = training(optimizer=was)
+    steps(model, optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer), 2)
+    with ckpress.Checkpointer(run) as ck:
+        ck.save(2, model=model, optimizer=optimizer)
+    model, optimizer, scheduler = training(8, optimizer=here)
+    steps(model, optimizer, scheduler, 1)
+    before = everything(model, optimizer, scheduler)
+    with ckpress.Checkpointer(run) as ck:
+        with pytest.raises(ckpress.MismatchError, match=rf"{was}, here is torch.optim.*\.{here}: .* only there") as caught:
+            ck.restore(model=model, optimizer=optimizer, strict=strict)
+        assert everything(model, optimizer, scheduler) == before and caught.value.mismatched
+        assert ck.restore(model=model, strict=False) == 2
+
+
+def test_adam_into_adamw(run):
+    """The same state by the same names; weight decay stays AdamW's, as with load_state_dict()."""
+    model, optimizer, scheduler = training(optimizer="Adam")
+    steps(model, optimizer, scheduler, 2)
+    with ckpress.Checkpointer(run) as ck:
+        ck.save(2, model=model, optimizer=optimizer)
+    other, into, _ = training(8)
+    with ckpress.Checkpointer(run) as ck:
+        assert ck.restore(model=other, optimizer=into) == 2
+    assert snapshot(other, into) == snapshot(model, optimizer)
+    assert all(g["decoupled_weight_decay"] for g in into.param_groups) and not optimizer.param_groups[0]["decoupled_weight_decay"]
+
+
+def test_another_scheduler(saved):
+    model, optimizer, _ = fresh()
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 9)
+    before = everything(model, optimizer, scheduler)
+    with ckpress.Checkpointer(saved) as ck, pytest.raises(ckpress.MismatchError, match="LambdaLR, here is .*CosineAnnealingLR: 'lr_lambdas'"):
+        ck.restore(model=model, optimizer=optimizer, scheduler=scheduler)
+    assert everything(model, optimizer, scheduler) == before
+
+
+def test_another_version_of_the_same_optimizer(saved):
+    """Keys that one version lacks keep their defaults: no reason to refuse."""
+    model, optimizer, scheduler = fresh()
+    optimizer.param_groups[0]["of a newer torch"] = optimizer.defaults["of a newer torch"] = 3
+    with ckpress.Checkpointer(saved) as ck:
+        assert ck.restore(model=model, optimizer=optimizer, scheduler=scheduler) == 2
+    assert optimizer.param_groups[0]["of a newer torch"] == 3
+
+
+def test_other_parameters(saved):
+    model, _, scheduler = fresh()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad][1:])
+    with ckpress.Checkpointer(saved) as ck, pytest.raises(ckpress.MismatchError) as caught:
+        ck.restore(model=model, optimizer=optimizer, scheduler=scheduler)
+    assert caught.value.unexpected == ["optimizer.param_groups[0]/embed.weight"]
+
+
 class Stubborn:
     """Refuses what it is given, after it has changed."""
 
