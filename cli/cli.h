@@ -29,6 +29,8 @@ typedef enum cli_opt {
     CLI_OPT_FAST,
     CLI_OPT_BEST,
     CLI_OPT_FORMAT,
+    CLI_OPT_AS,
+    CLI_OPT_STRUCTURE,
     CLI_OPT_DATA,
     CLI_OPT_DECODE,
     CLI_OPT_THREADS,
@@ -66,7 +68,7 @@ typedef struct cli_args {
     double quality;
     unsigned threads, effort;
     ckp_verify_level level;
-    bool force, json, man, completion, progress, quiet, verbose, help;
+    bool as_f32, force, json, man, completion, progress, quiet, verbose, help;
 } cli_args;
 
 typedef struct cli_command {

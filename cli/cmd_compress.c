@@ -2,20 +2,24 @@
 /* ckpress compress */
 #include "cli.h"
 #include "convert.h"
-#include "place.h"
 
 static char *
-packed_name(const char *in, const cli_args *a, int *code)
+packed_name(cli_job *job, const cli_args *a)
 {
     (void)a;
-    *code = CLI_OK;
-    return cli_name_packed(in);
+    return cli_name_packed(job->in);
+}
+
+static ckp_status
+compress_file(const cli_job *job, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err)
+{
+    return ckp_compress(job->in, job->out, opt, res, err);
 }
 
 static int
 compress(const cli_args *a)
 {
-    static const cli_convert c = {.verb = "compress", .binary_in = true, .name = packed_name, .run = ckp_compress, .packs = true};
+    static const cli_convert c = {.verb = "compress", .packs = true, .name = packed_name, .run = compress_file};
     return cli_convert_all(&c, a);
 }
 
@@ -27,7 +31,7 @@ const cli_command cli_cmd_compress = {
             "found by its contents. Lossless, the default, gives a safetensors file back byte for byte, and of a PyTorch file every tensor\n"
             "and plain value. With --base, only what differs from another .ckp is stored; the same base is needed to decompress.\n"
             "The profiles resume and small are lossy and made to go on training from; they need the optimizer state in the file.\n"
-            "weights keeps the weights alone, lossily, to pass them on.\n"
+            "weights codes the weights alone, lossily, to pass them on; what optimizers keep for each parameter is left out.\n"
             "\n"
             "  ckpress compress model.safetensors\n"
             "  ckpress compress step2.pt --base step1.ckp -o step2.ckp\n"

@@ -17,6 +17,7 @@ typedef struct facts {
     uint64_t tensors, aliases;
     ckp_tensor_info *lossy;  /* worst first */
     size_t n_lossy;
+    bool matched;            /* roles are not stored but found */
     ckp_list_entry *chain;   /* of a run: bases, nearest first */
     size_t n_chain;
 } facts;
@@ -28,6 +29,45 @@ by_error(const void *x, const void *y)
     if (a->rms_rel_error != b->rms_rel_error)
         return a->rms_rel_error > b->rms_rel_error ? -1 : 1;
     return strcmp(a->name, b->name);
+}
+
+/* Counts a tensor under the role that was found for it; sums stay. */
+static void
+move_role(facts *f, const ckp_tensor_info *t, ckp_role to)
+{
+    const uint64_t stored = t->stored_bytes < f->i.stored_by_role[t->role] ? t->stored_bytes : f->i.stored_by_role[t->role];
+
+    if (t->alias_of != UINT32_MAX)
+        return;
+    f->i.params_by_role[t->role] -= t->numel;
+    f->i.params_by_role[to] += t->numel;
+    f->i.raw_by_role[t->role] -= t->raw_bytes;
+    f->i.raw_by_role[to] += t->raw_bytes;
+    f->i.stored_by_role[t->role] -= stored;
+    f->i.stored_by_role[to] += stored;
+}
+
+static int
+gather_roles(facts *f)
+{
+    const size_t n = ckp_checkpoint_count(f->ck);
+    ckp_role *role = cli_alloc(n * sizeof *role);
+    ckp_error e = {0};
+    bool found = false;
+
+    ckp_status st = ckp_checkpoint_roles(f->ck, role, n, &found, &e);
+    for (size_t i = 0; found && st == CKP_OK && i < n; i++) {
+        ckp_tensor_info t = {.size = sizeof t};
+        if (role[i] == CKP_ROLE_OTHER)
+            continue;
+        st = ckp_checkpoint_tensor(f->ck, i, &t, &e);
+        if (st == CKP_OK)
+            move_role(f, &t, role[i]);
+        f->matched = true;
+    }
+    free(role);
+    f->params = f->i.params_by_role[CKP_ROLE_WEIGHT] + f->i.params_by_role[CKP_ROLE_MASTER];
+    return cli_told(st, &e);
 }
 
 static int
@@ -178,6 +218,31 @@ print_errors(const facts *f)
 }
 
 static void
+print_metrics(const facts *f)
+{
+    ckp_metric m;
+
+    for (size_t i = 0; ckp_checkpoint_metric(f->ck, i, &m); i++) {
+        (void)fputs(i == 0 ? "metrics: " : ", ", stdout);
+        cli_safe(stdout, m.name);
+        (void)printf(" %g", m.value);
+    }
+    if (ckp_checkpoint_metric(f->ck, 0, &m))
+        (void)putchar('\n');
+}
+
+static void
+json_metrics(cli_json *j, const facts *f)
+{
+    ckp_metric m;
+
+    cli_json_open(j, "metrics", '{');
+    for (size_t i = 0; ckp_checkpoint_metric(f->ck, i, &m); i++)
+        cli_json_double(j, m.name, m.value);
+    cli_json_close(j, '}');
+}
+
+static void
 print_human(const facts *f)
 {
     cli_safe(stdout, f->path);
@@ -199,8 +264,11 @@ print_human(const facts *f)
             (void)putchar('\n');
         }
     }
+    print_metrics(f);
     (void)putchar('\n');
     print_roles(f);
+    if (f->matched)
+        (void)puts("  (roles by names and shapes: a lossless file stores none)");
     print_errors(f);
 }
 
@@ -231,6 +299,7 @@ print_json(const facts *f)
         cli_json_u64(&j, "step", f->i.step);
         cli_json_u64(&j, "sequence", f->i.sequence);
         cli_json_u64(&j, "restore_count", f->i.restore_count);
+        json_metrics(&j, f);
     }
     char version[32];
     (void)snprintf(version, sizeof version, "%u.%u", f->i.format_major, f->i.format_minor);
@@ -250,6 +319,7 @@ print_json(const facts *f)
     cli_json_u64(&j, "overhead_bytes", f->i.overhead_bytes);
     cli_json_num(&j, "ratio", (double)f->i.raw_bytes / (double)f->i.stored_bytes);
     cli_json_num(&j, "bits_per_param", 8.0 * (double)f->i.stored_bytes / (double)f->params);
+    cli_json_bool(&j, "roles_matched", f->matched);
     cli_json_open(&j, "roles", '{');
     for (int r = 0; r < CKP_ROLE_COUNT_; r++)
         if (f->i.params_by_role[r] != 0)
@@ -280,7 +350,9 @@ info(const cli_args *a)
         code = cli_place_open(&f.ck, &place, a);
     if (code == CLI_OK) {
         ckp_checkpoint_get_info(f.ck, &f.i);
-        f.params = f.i.params_by_role[CKP_ROLE_WEIGHT] + f.i.params_by_role[CKP_ROLE_MASTER];
+        code = gather_roles(&f);
+    }
+    if (code == CLI_OK) {
         code = gather_tensors(&f);
     }
     if (code == CLI_OK)
@@ -304,7 +376,8 @@ const cli_command cli_cmd_info = {
     .summary = "Describe a file, or a checkpoint of a run",
     .text = "Shows kind, profile, lineage, what each role costs in bits a parameter (of that role; the line \"all\" counts everything stored by\n"
             "parameters of the model), and for lossy tensors the error that was recorded when they were saved. Of a run, the newest checkpoint\n"
-            "or that of STEP. A delta file needs its base.\n"
+            "or that of STEP, with the metrics that were saved with it. Lossless files of PyTorch files store no roles: they are found by\n"
+            "names and shapes where that is certain. A delta file needs its base.\n"
             "\n"
             "  ckpress info runs/gpt\n"
             "  ckpress info runs/gpt@12000 --json",

@@ -103,13 +103,13 @@ shape_text(char *out, size_t cap, const ckp_tensor_info *t)
 }
 
 static void
-json_tensor(cli_json *j, const ckp_checkpoint *ck, const ckp_tensor_info *t)
+json_tensor(cli_json *j, const ckp_checkpoint *ck, const ckp_tensor_info *t, ckp_role role)
 {
     ckp_tensor_info other = {.size = sizeof other};
 
     cli_json_open(j, NULL, '{');
     cli_json_str(j, "name", t->name);
-    cli_json_str(j, "role", ckp_role_name(t->role));
+    cli_json_str(j, "role", ckp_role_name(role));
     cli_json_str(j, "dtype", ckp_dtype_name(t->dtype));
     cli_json_open(j, "shape", '[');
     for (unsigned i = 0; i < t->ndim; i++)
@@ -133,14 +133,14 @@ json_tensor(cli_json *j, const ckp_checkpoint *ck, const ckp_tensor_info *t)
 }
 
 static void
-table_tensor(cli_table *tab, const ckp_checkpoint *ck, const ckp_tensor_info *t)
+table_tensor(cli_table *tab, const ckp_checkpoint *ck, const ckp_tensor_info *t, ckp_role role)
 {
     ckp_tensor_info other = {.size = sizeof other};
     char shape[512], alias[512];
     cli_text s;
 
     cli_table_add(tab, t->name);
-    cli_table_add(tab, ckp_role_name(t->role));
+    cli_table_add(tab, ckp_role_name(role));
     cli_table_add(tab, ckp_dtype_name(t->dtype));
     shape_text(shape, sizeof shape, t);
     cli_table_add(tab, shape);
@@ -160,26 +160,30 @@ list_tensors(const ckp_checkpoint *ck, const cli_args *a)
     cli_table tab;
     cli_json j = {0};
     ckp_error e = {0};
-    ckp_status st = CKP_OK;
+    bool matched = false;
+    const size_t n = ckp_checkpoint_count(ck);
+    ckp_role *role = cli_alloc(n * sizeof *role);
+    ckp_status st = ckp_checkpoint_roles(ck, role, n, &matched, &e);
 
     cli_table_init(&tab, "llllrrrl");
     for (size_t i = 0; i < sizeof head / sizeof *head; i++)
         cli_table_add(&tab, head[i]);
     if (a->json)
         cli_json_open(&j, NULL, '[');
-    for (size_t i = 0; st == CKP_OK && i < ckp_checkpoint_count(ck); i++) {
+    for (size_t i = 0; st == CKP_OK && i < n; i++) {
         ckp_tensor_info t = {.size = sizeof t};
         st = ckp_checkpoint_tensor(ck, i, &t, &e);
         if (st == CKP_OK && a->json)
-            json_tensor(&j, ck, &t);
+            json_tensor(&j, ck, &t, role[i]);
         else if (st == CKP_OK)
-            table_tensor(&tab, ck, &t);
+            table_tensor(&tab, ck, &t, role[i]);
     }
     if (a->json)
         cli_json_close(&j, ']');
     else
         cli_table_print(&tab, 0);
     cli_table_free(&tab);
+    free(role);
     return cli_told(st, &e);
 }
 

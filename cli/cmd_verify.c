@@ -26,19 +26,41 @@ finding(void *user, const char *what, const ckp_error *e)
     (void)cli_fail(CLI_OK, "%s", e->text);
 }
 
+/* A file or a whole run by its path, one checkpoint of a run through what opening it finds. */
+static ckp_status
+verify_place(const cli_args *a, const cli_place *p, findings *f, ckp_error *e)
+{
+    ckp_checkpoint *ck = NULL;
+
+    if (!p->has_step)
+        return ckp_verify(p->path, a->base, a->n_base, a->level, a->threads, finding, f, e);
+    ckp_status st = ckp_checkpoint_open_run(&ck, p->path, p->step, false, e);
+    if (st != CKP_OK)
+        finding(f, p->path, e);
+    else
+        st = ckp_checkpoint_verify(ck, a->level, a->threads, finding, f, e);
+    ckp_checkpoint_close(ck);
+    return st;
+}
+
 static int
 verify_one(const cli_args *a, const char *path, cli_json *j)
 {
     static const char *const level[] = {"structure", "structure and stored data", "structure, stored and decoded data"};
     findings f = {a, j, 0};
+    cli_place place;
     ckp_error e = {0};
 
+    const int parsed = cli_place_parse(&place, path);
+    if (parsed != CLI_OK)
+        return parsed;
     if (a->json) {
         cli_json_open(j, NULL, '{');
         cli_json_str(j, "path", path);
         cli_json_open(j, "findings", '[');
     }
-    const ckp_status st = ckp_verify(path, a->base, a->n_base, a->level, a->threads, finding, &f, &e);
+    const ckp_status st = verify_place(a, &place, &f, &e);
+    cli_place_free(&place);
     if (a->json) {
         cli_json_close(j, ']');
         cli_json_bool(j, "whole", st == CKP_OK);
@@ -73,14 +95,15 @@ verify(const cli_args *a)
 
 const cli_command cli_cmd_verify = {
     .name = "verify",
-    .args = "FILE|RUN...",
+    .args = "FILE|RUN[@STEP]...",
     .summary = "Check that files and runs are whole",
-    .text = "Checks structure: manifests, lengths, tables, indexes and that every base is there. --data reads everything and checks the hash\n"
-            "of each stored chunk; --decode also decodes it and checks the hash of the result. Every finding is told on standard error, and\n"
-            "the exit code is that of the first. A save that was cut short is no damage: it never was a checkpoint.\n"
+    .text = "Checks structure (manifests, lengths, tables, indexes and that every base is there), reads everything and checks the hash of each\n"
+            "stored chunk. --decode also decodes it and checks the hash of the result; --structure reads no stored data. Every finding is told\n"
+            "on standard error, and the exit code is that of the first. A save that was cut short is no damage: it never was a checkpoint.\n"
             "\n"
-            "  ckpress verify runs/gpt --data",
-    .options = CLI_COMMON | CLI_HAS(CLI_OPT_DATA) | CLI_HAS(CLI_OPT_DECODE) | CLI_HAS(CLI_OPT_BASE) | CLI_HAS(CLI_OPT_THREADS) |
+            "  ckpress verify runs/gpt\n"
+            "  ckpress verify runs/gpt@12000 --decode",
+    .options = CLI_COMMON | CLI_HAS(CLI_OPT_STRUCTURE) | CLI_HAS(CLI_OPT_DATA) | CLI_HAS(CLI_OPT_DECODE) | CLI_HAS(CLI_OPT_BASE) | CLI_HAS(CLI_OPT_THREADS) |
                CLI_HAS(CLI_OPT_JSON),
     .min_args = 1,
     .max_args = SIZE_MAX,

@@ -5,7 +5,6 @@
 #include <unistd.h>
 #include "convert.h"
 #include "json.h"
-#include "place.h"
 
 static void
 notice(void *user, const char *text)
@@ -15,9 +14,10 @@ notice(void *user, const char *text)
 }
 
 static void
-summary(const cli_convert *c, const cli_args *a, const char *in, const char *out, const ckp_convert_result *r, double s)
+summary(const cli_convert *c, const cli_args *a, const cli_job *job, const ckp_convert_result *r, double s)
 {
     cli_text x, y, ratio, speed;
+    const char *in = job->in, *out = job->out;
     const uint64_t raw = c->packs ? r->in_bytes : r->out_bytes, packed = c->packs ? r->out_bytes : r->in_bytes;
 
     cli_safe(stderr, strcmp(in, "-") == 0 ? "standard input" : in);
@@ -37,51 +37,103 @@ summary(const cli_convert *c, const cli_args *a, const char *in, const char *out
                       (unsigned long long)r->in_bytes, (unsigned long long)r->out_bytes);
 }
 
+/* What a lossy profile made of the file, and what it left out. */
 static void
-print_json(cli_json *j, const char *in, const char *out, const ckp_convert_result *r, double s)
+json_packed(cli_json *j, const cli_args *a, const ckp_convert_result *r)
+{
+    cli_json_str(j, "profile", ckp_profile_name(a->profile));
+    cli_json_str(j, "coded", r->lossy != 0 ? "lossy" : "lossless");
+    cli_json_u64(j, "lossy_tensors", r->lossy);
+    cli_json_str(j, "reason", r->why_lossless[0] != '\0' ? r->why_lossless : NULL);
+    cli_json_u64(j, "dropped_tensors", r->dropped);
+    cli_json_u64(j, "dropped_bytes", r->dropped_bytes);
+}
+
+static void
+print_json(cli_json *j, const cli_convert *c, const cli_args *a, const cli_job *job, const ckp_convert_result *r, double s)
 {
     cli_json_open(j, NULL, '{');
-    cli_json_str(j, "in", in);
-    cli_json_str(j, "out", out);
+    cli_json_str(j, "in", job->in);
+    cli_json_str(j, "out", job->out);
     cli_json_str(j, "kind", r->kind);
     cli_json_u64(j, "tensors", r->tensors);
     cli_json_u64(j, "in_bytes", r->in_bytes);
     cli_json_u64(j, "out_bytes", r->out_bytes);
+    if (c->packs) {
+        json_packed(j, a, r);
+    } else {
+        cli_json_u64(j, "values_lost", r->values_lost);
+        cli_json_str(j, "values_named", r->values_lost != 0 ? r->values_named : NULL);
+    }
     cli_json_num(j, "seconds", s);
     cli_json_close(j, '}');
 }
 
-/* What must not be found out after an hour of work. */
+/* ---- before the work: what must not be found out after an hour of it ------------------------------------------------- */
+
 static int
-check_ends(const cli_convert *c, const cli_args *a, const char *in, const char *out)
+check_ends(const cli_convert *c, const cli_args *a, const cli_job *job)
 {
-    if (c->binary_in && strcmp(in, "-") == 0 && isatty(STDIN_FILENO) == 1)
+    const bool from_pipe = strcmp(job->in, "-") == 0, to_pipe = strcmp(job->out, "-") == 0;
+
+    if (from_pipe && isatty(STDIN_FILENO) == 1)
         return cli_fail(CLI_USAGE, "standard input is a terminal.");
-    if (strcmp(out, "-") == 0 && isatty(STDOUT_FILENO) == 1 && !a->force)
+    if (to_pipe && isatty(STDOUT_FILENO) == 1 && !a->force)
         return cli_fail(CLI_USAGE, "standard output is a terminal: binary data is written to it with -f only.");
-    if (strcmp(out, "-") == 0 && a->json)
+    if (to_pipe && a->json)
         return cli_fail(CLI_USAGE, "--json and data cannot both go to standard output.");
-    if (cli_same_file(in, out))
-        return cli_fail(CLI_USAGE, "%s: input and output are the same file.", in);
+    if (cli_same_file(job->in, job->out))
+        return cli_fail(CLI_USAGE, "%s: input and output are the same file.", job->in);
+    if (c->packs && job->place.is_run)
+        return cli_fail(CLI_USAGE, "%s is a directory: %s takes files.", job->in, c->verb);
     return CLI_OK;
 }
 
+static void
+plan(const cli_convert *c, const cli_args *a, cli_job *job)
+{
+    char *made = NULL;
+
+    if (strcmp(job->in, "-") != 0) {
+        job->code = cli_place_parse(&job->place, job->in);
+        /* a name given by the user needs no look into the file */
+        const bool given = a->output != NULL && !cli_output_is_dir(a);
+        made = job->code != CLI_OK ? NULL : given ? cli_copy(a->output) : c->name(job, a);
+        job->out = made != NULL ? cli_output_path(a, made) : NULL;
+        free(made);
+        if (job->out == NULL && job->code == CLI_OK)
+            job->code = CLI_FILES;
+    } else if (cli_output_is_dir(a)) {
+        job->code = cli_fail(CLI_USAGE, "%s is a directory, and standard input has no name to have in it.", a->output);
+    } else {
+        job->out = cli_copy(a->output != NULL ? a->output : "-");
+    }
+    if (job->code == CLI_OK)
+        job->code = check_ends(c, a, job);
+}
+
+/* The later one would replace the earlier one's output, or fail after all that was before it. */
 static int
-convert_one(const cli_convert *c, const cli_args *a, const char *in, cli_json *j)
+check_clashes(const cli_job *job, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; job[i].out != NULL && k < i; k++)
+            if (job[k].out != NULL && cli_same_target(job[k].out, job[i].out))
+                return cli_fail(CLI_USAGE, "%s and %s would both become %s: nothing was written.", job[k].in, job[i].in, job[i].out);
+    return CLI_OK;
+}
+
+/* ---- the work --------------------------------------------------------------------------------------------------------- */
+
+static int
+convert_one(const cli_convert *c, const cli_args *a, const cli_job *job, cli_json *j)
 {
     ckp_convert_result res = {.size = sizeof res};
     ckp_convert_options opt = CKP_CONVERT_OPTIONS_INIT;
     ckp_error e = {0};
     cli_progress p;
-    char *made = NULL;
-    int code = CLI_OK;
 
-    const char *out = a->output != NULL ? a->output : strcmp(in, "-") == 0 ? "-" : (made = c->name(in, a, &code));
-    if (code == CLI_OK)
-        code = check_ends(c, a, in, out);
-    if (code != CLI_OK)
-        goto done;
-    cli_progress_start(&p, a, in);
+    cli_progress_start(&p, a, job->in);
     opt.coding.profile = a->profile;
     opt.coding.quality = a->quality;
     opt.coding.threads = a->threads;
@@ -92,36 +144,53 @@ convert_one(const cli_convert *c, const cli_args *a, const char *in, cli_json *j
     opt.n_bases = a->n_base;
     opt.replace = a->force;
     opt.notice = a->quiet ? NULL : notice;
-    const ckp_status st = c->run(in, out, &opt, &res, &e);
+    const ckp_status st = c->run(job, &opt, &res, &e);
     const double s = cli_progress_end(&p);
-    code = cli_told(st, &e);
+    const int code = cli_told(st, &e);
     if (st == CKP_EEXIST)
         cli_note("-f replaces it");
     if (code == CLI_OK && a->json)
-        print_json(j, in, out, &res, s);
+        print_json(j, c, a, job, &res, s);
     if (code == CLI_OK && !a->quiet)
-        summary(c, a, in, out, &res, s);
-done:
-    free(made);
+        summary(c, a, job, &res, s);
     return code;
 }
 
-int
-cli_convert_all(const cli_convert *c, const cli_args *a)
+static int
+run_all(const cli_convert *c, const cli_args *a, const cli_job *job)
 {
     cli_json j = {0};
     int first = CLI_OK;
 
-    if (a->output != NULL && a->n_arg > 1)
-        return cli_fail(CLI_USAGE, "--output names one file, but there are %zu inputs.", a->n_arg);
     if (a->json)
         cli_json_open(&j, NULL, '[');
     for (size_t i = 0; i < a->n_arg && cli_signal() == 0; i++) {
-        const int code = convert_one(c, a, a->arg[i], &j);
+        const int code = job[i].code == CLI_OK ? convert_one(c, a, &job[i], &j) : job[i].code;
         if (first == CLI_OK)
             first = code;
     }
     if (a->json)
         cli_json_close(&j, ']');
     return first;
+}
+
+int
+cli_convert_all(const cli_convert *c, const cli_args *a)
+{
+    if (a->output != NULL && a->n_arg > 1 && !cli_output_is_dir(a))
+        return cli_fail(CLI_USAGE, "--output names one file, but there are %zu inputs; a directory takes them all.", a->n_arg);
+    cli_job *job = cli_alloc(a->n_arg * sizeof *job);
+    for (size_t i = 0; i < a->n_arg; i++) {
+        job[i].in = a->arg[i];
+        plan(c, a, &job[i]);
+    }
+    int code = check_clashes(job, a->n_arg);
+    if (code == CLI_OK)
+        code = run_all(c, a, job);
+    for (size_t i = 0; i < a->n_arg; i++) {
+        cli_place_free(&job[i].place);
+        free(job[i].out);
+    }
+    free(job);
+    return code;
 }

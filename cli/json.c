@@ -105,6 +105,16 @@ cli_json_num(cli_json *j, const char *key, double value)
 }
 
 void
+cli_json_double(cli_json *j, const char *key, double value)
+{
+    begin(j, key);
+    if (isfinite(value))
+        (void)printf("%.17g", value);
+    else
+        put_string(isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
+}
+
+void
 cli_json_bool(cli_json *j, const char *key, bool value)
 {
     begin(j, key);

@@ -15,5 +15,6 @@ void cli_json_close(cli_json *j, char bracket);                   /* '}' or ']' 
 void cli_json_str(cli_json *j, const char *key, const char *value);   /* NULL: null */
 void cli_json_u64(cli_json *j, const char *key, uint64_t value);
 void cli_json_num(cli_json *j, const char *key, double value);    /* what JSON cannot hold: null */
+void cli_json_double(cli_json *j, const char *key, double value);  /* all digits; "NaN", "Infinity" and "-Infinity" as texts */
 void cli_json_bool(cli_json *j, const char *key, bool value);
 #endif

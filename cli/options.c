@@ -7,7 +7,7 @@
 #include "ui.h"
 
 const cli_option cli_options[CLI_OPT_COUNT] = {
-    [CLI_OPT_OUTPUT] = {'o', "output", "PATH", "file", "Write to PATH; - is standard output."},
+    [CLI_OPT_OUTPUT] = {'o', "output", "PATH", "file", "Write to PATH; - is standard output. A directory: into it, under the default name."},
     [CLI_OPT_FORCE] = {'f', "force", NULL, NULL, "Replace what exists; write binary data to a terminal."},
     [CLI_OPT_BASE] = {0, "base", "FILE", "file", "Base of a delta; repeat for the base's own bases, nearest first."},
     [CLI_OPT_PROFILE] = {0, "profile", "NAME", "lossless resume small weights", "How to code: lossless (default), resume, small or weights."},
@@ -15,7 +15,9 @@ const cli_option cli_options[CLI_OPT_COUNT] = {
     [CLI_OPT_FAST] = {0, "fast", NULL, NULL, "Least time for lossless coding."},
     [CLI_OPT_BEST] = {0, "best", NULL, NULL, "Smallest result of lossless coding."},
     [CLI_OPT_FORMAT] = {0, "format", "NAME", "npy bin safetensors", "npy, bin (the elements alone) or safetensors, whatever PATH ends in."},
-    [CLI_OPT_DATA] = {0, "data", NULL, NULL, "Check the hash of every stored chunk too."},
+    [CLI_OPT_AS] = {0, "as", "TYPE", "f32", "Widen bf16 or f16 to f32, exactly."},
+    [CLI_OPT_STRUCTURE] = {0, "structure", NULL, NULL, "Check structure only: read no stored data."},
+    [CLI_OPT_DATA] = {0, "data", NULL, NULL, "Check structure and the hash of every stored chunk: the default."},
     [CLI_OPT_DECODE] = {0, "decode", NULL, NULL, "Decode every chunk and check the hash of what comes out too."},
     [CLI_OPT_THREADS] = {'T', "threads", "N", NULL, "Use N threads; 0, the default, is one a processor."},
     [CLI_OPT_JSON] = {0, "json", NULL, NULL, "Print JSON on standard output."},
@@ -70,6 +72,13 @@ set_format(cli_args *a, const char *name)
 }
 
 static int
+set_as(cli_args *a, const char *name)
+{
+    a->as_f32 = strcmp(name, "f32") == 0;
+    return a->as_f32 ? CLI_OK : cli_fail(CLI_USAGE, "--as '%s': it can be f32 only.", name);
+}
+
+static int
 set(cli_args *a, cli_opt opt, const char *value)
 {
     switch (opt) {
@@ -81,7 +90,9 @@ set(cli_args *a, cli_opt opt, const char *value)
     case CLI_OPT_FAST: a->effort = 0; break;
     case CLI_OPT_BEST: a->effort = 2; break;
     case CLI_OPT_FORMAT: return set_format(a, value);
-    case CLI_OPT_DATA: a->level = a->level > CKP_VERIFY_DATA ? a->level : CKP_VERIFY_DATA; break;
+    case CLI_OPT_AS: return set_as(a, value);
+    case CLI_OPT_STRUCTURE: a->level = CKP_VERIFY_STRUCTURE; break;
+    case CLI_OPT_DATA: a->level = CKP_VERIFY_DATA; break;
     case CLI_OPT_DECODE: a->level = CKP_VERIFY_DECODE; break;
     case CLI_OPT_THREADS: return set_threads(a, value);
     case CLI_OPT_JSON: a->json = true; break;
@@ -154,6 +165,21 @@ parse_short(cli_args *a, words *w, const char *word)
     return code;
 }
 
+/* An empty word comes from a variable of a script that was never set: the system's "not found" would not say which. */
+static int
+check_words(const cli_args *a, const cli_command *c)
+{
+    for (size_t i = 0; i < a->n_arg; i++)
+        if (a->arg[i][0] == '\0')
+            return cli_fail(CLI_USAGE, "argument %zu is empty. usage: ckpress %s [OPTION...] %s", i + 1, c->name, c->args);
+    for (size_t i = 0; i < a->n_base; i++)
+        if (a->base[i][0] == '\0')
+            return cli_fail(CLI_USAGE, "--base: its file name is empty.");
+    if (a->output != NULL && a->output[0] == '\0')
+        return cli_fail(CLI_USAGE, "--output: its file name is empty.");
+    return CLI_OK;
+}
+
 int
 cli_parse(cli_args *a, const cli_command *c, int argc, char **argv)
 {
@@ -161,7 +187,7 @@ cli_parse(cli_args *a, const cli_command *c, int argc, char **argv)
     bool plain = false;      /* after "--" */
     int code = CLI_OK;
 
-    *a = (cli_args){.quality = 1.0, .effort = 1};
+    *a = (cli_args){.quality = 1.0, .effort = 1, .level = CKP_VERIFY_DATA};
     a->base = cli_alloc(((size_t)argc + 1) * sizeof *a->base);
     a->arg = cli_alloc(((size_t)argc + 1) * sizeof *a->arg);
     while (code == CLI_OK && w.at < w.n) {
@@ -177,7 +203,7 @@ cli_parse(cli_args *a, const cli_command *c, int argc, char **argv)
         return code;
     if (a->n_arg < c->min_args || a->n_arg > c->max_args)
         return cli_fail(CLI_USAGE, "usage: ckpress %s [OPTION...] %s", c->name, c->args);
-    return CLI_OK;
+    return check_words(a, c);
 }
 
 void

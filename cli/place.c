@@ -140,6 +140,69 @@ cli_name_unpacked(const char *in, const ckp_checkpoint *ck)
     return with_ending(in, stem(in, ending), was_safetensors(ck) ? ".safetensors" : ".pt");
 }
 
+char *
+cli_name_of_step(const char *run, uint64_t step)
+{
+    char text[32];
+    size_t n = strlen(run);
+
+    while (n > 1 && run[n - 1] == '/')
+        n--;
+    (void)snprintf(text, sizeof text, "@%llu.pt", (unsigned long long)step);
+    return with_ending(run, n, text);
+}
+
+/* ---- outputs ------------------------------------------------------------------------------------------------------- */
+
+bool
+cli_output_is_dir(const cli_args *a)
+{
+    return a->output != NULL && strcmp(a->output, "-") != 0 && (cli_ends_with(a->output, "/") || is_directory(a->output));
+}
+
+static const char *
+last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+char *
+cli_output_path(const cli_args *a, const char *made)
+{
+    if (a->output == NULL)
+        return cli_copy(made);
+    if (!cli_output_is_dir(a))
+        return cli_copy(a->output);
+    if (!is_directory(a->output)) {
+        (void)cli_fail(CLI_FILES, "%s: there is no such directory.", a->output);
+        return NULL;
+    }
+    const size_t cap = strlen(a->output) + strlen(made) + 2;
+    char *out = cli_alloc(cap);
+    (void)snprintf(out, cap, "%s%s%s", a->output, cli_ends_with(a->output, "/") ? "" : "/", last_part(made));
+    return out;
+}
+
+static char *
+directory_of(const char *path)
+{
+    const char *name = last_part(path);
+    return name == path ? cli_copy(".") : with_ending(path, (size_t)(name - path), "");
+}
+
+bool
+cli_same_target(const char *a, const char *b)
+{
+    if (strcmp(a, "-") == 0 || strcmp(b, "-") == 0 || strcmp(last_part(a), last_part(b)) != 0)
+        return false;
+    char *x = directory_of(a), *y = directory_of(b);
+    const bool same = strcmp(x, y) == 0 || cli_same_file(x, y);
+    free(x);
+    free(y);
+    return same;
+}
+
 bool
 cli_same_file(const char *a, const char *b)
 {

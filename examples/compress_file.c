@@ -7,6 +7,7 @@
 #include <ckpress/ckpress.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static int
 failed(const ckp_error *err)
@@ -37,8 +38,9 @@ make_model(const char *path)
 static int
 progress(void *user, uint64_t done, uint64_t total)
 {
-    (void)user;
-    fprintf(stderr, "\r%3d %%", total != 0 ? (int)(100.0 * (double)done / (double)total) : 0);
+    const bool *terminal = user;     /* a log wants no line that is drawn again and again */
+    if (*terminal)
+        fprintf(stderr, "\r%3d %%", total != 0 ? (int)(100.0 * (double)done / (double)total) : 0);
     return 0;                    /* anything else stops with CKP_ECANCELLED; nothing half-written stays */
 }
 
@@ -49,12 +51,14 @@ main(int argc, char **argv)
     ckp_convert_options opt = CKP_CONVERT_OPTIONS_INIT;
     ckp_convert_result packed = {.size = sizeof packed}, back = {.size = sizeof back};
     ckp_error err;
+    bool terminal = isatty(STDERR_FILENO) == 1;
 
     if (argc < 2 && make_model(in) != 0)
         return 1;
     opt.replace = true;
     opt.coding.effort = 1;
     opt.coding.progress = progress;
+    opt.coding.progress_user = &terminal;
     if (ckp_compress(in, "model.ckp", &opt, &packed, &err) != CKP_OK)
         return failed(&err);
     if (ckp_verify("model.ckp", NULL, 0, CKP_VERIFY_DECODE, 0, NULL, NULL, &err) != CKP_OK)
@@ -62,7 +66,9 @@ main(int argc, char **argv)
     const bool st = strcmp(packed.kind, "safetensors") == 0;
     if (ckp_decompress("model.ckp", st ? "back.safetensors" : "back.pt", &opt, &back, &err) != CKP_OK)
         return failed(&err);
-    printf("\r%s: %llu tensors, %llu bytes -> %llu -> %llu\n", packed.kind, (unsigned long long)packed.tensors,
+    if (terminal)
+        fputc('\n', stderr);
+    printf("%s: %llu tensors, %llu bytes -> %llu -> %llu\n", packed.kind, (unsigned long long)packed.tensors,
            (unsigned long long)packed.in_bytes, (unsigned long long)packed.out_bytes, (unsigned long long)back.out_bytes);
     return st && back.out_bytes != packed.in_bytes;
 }

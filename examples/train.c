@@ -163,6 +163,17 @@ train(const char *dir, int steps, ckp_profile profile)
     return st != CKP_OK || closed != CKP_OK ? failed("close", &err) : 0;
 }
 
+static bool
+find_profile(ckp_profile *out, const char *name)
+{
+    for (int p = 0; ckp_profile_name((ckp_profile)p) != NULL; p++)
+        if (strcmp(name, ckp_profile_name((ckp_profile)p)) == 0) {
+            *out = (ckp_profile)p;
+            return true;
+        }
+    return false;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -170,9 +181,10 @@ main(int argc, char **argv)
     const int steps = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 60;
     ckp_profile profile = CKP_PROFILE_RESUME;
 
-    for (int p = 0; argc > 3 && ckp_profile_name((ckp_profile)p) != NULL; p++)
-        if (strcmp(argv[3], ckp_profile_name((ckp_profile)p)) == 0)
-            profile = (ckp_profile)p;
+    if (argc > 3 && !find_profile(&profile, argv[3])) {
+        fprintf(stderr, "no profile '%s'\n", argv[3]);
+        return 1;
+    }
     const int rc = train(dir, steps, profile);
     return rc != 0 || argc > 1 ? rc : train(dir, steps, profile);   /* without arguments: both times at once */
 }

@@ -72,8 +72,9 @@ typedef struct ckp_save_options {
     bool wait;                   /**< return when it is committed */
     const ckp_metric *metrics;
     size_t n_metrics;
+    double quality;              /**< of this save alone; 0: the run's */
 } ckp_save_options;
-#define CKP_SAVE_OPTIONS_INIT {sizeof(ckp_save_options), false, false, false, NULL, 0}
+#define CKP_SAVE_OPTIONS_INIT {sizeof(ckp_save_options), false, false, false, NULL, 0, 0.0}
 
 /**
  * Saves a state. Returns when the live tensors may change; coding, writing, fsync and commit go on in the background.
@@ -91,6 +92,25 @@ CKP_MUST_USE CKP_API ckp_status ckp_run_wait(ckp_run *run, ckp_error *err);
 CKP_API bool ckp_run_busy(const ckp_run *run);
 /** Waits, gives the lock back, frees. Accepts NULL. The failure of the last save is returned; everything is freed all the same. */
 CKP_API ckp_status ckp_run_close(ckp_run *run, ckp_error *err);
+
+/**
+ * A save in two steps, for who wants to see what would come back before it is written: stage, read and judge, stage finer or commit.
+ * While a save is staged nothing is on disk, and ckp_run_save, ckp_run_wait and ckp_run_adopt return CKP_EINVAL; closing forgets it.
+ *
+ * ckp_run_stage: as ckp_run_save (opt->wait is ignored; a save in flight is waited for). *staged (not NULL) is false when the save was
+ * skipped. CKP_ELIMIT: the memory budget does not hold a staged save.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_run_stage(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_options *opt, bool *staged,
+                                              ckp_error *err);
+/**
+ * Stages the same state again, which must not have changed, with another quality, as a key. A failure forgets the staged save.
+ * @param quality  0.01 to 100.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_run_restage(ckp_run *run, ckp_state *state, double quality, ckp_error *err);
+/** Gives the staged save to the background. `more` metrics (n of them, may be NULL) are added to those of its options. */
+CKP_MUST_USE CKP_API ckp_status ckp_run_commit(ckp_run *run, const ckp_metric *more, size_t n, ckp_error *err);
+/** Forgets the staged save, if there is one; the next is a key. */
+CKP_API void ckp_run_unstage(ckp_run *run);
 
 /** Figures of the last save that has ended, and of the call that started the newest. Times in seconds, sizes in bytes. */
 typedef struct ckp_save_stats {
@@ -167,6 +187,11 @@ typedef struct ckp_tensor_info {
 } ckp_tensor_info;
 CKP_API size_t ckp_checkpoint_count(const ckp_checkpoint *ck);
 CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_tensor(const ckp_checkpoint *ck, size_t index, ckp_tensor_info *info, ckp_error *err);
+/**
+ * Roles of all n == ckp_checkpoint_count tensors. Where a file stores none (a PyTorch file that was compressed losslessly), they are those
+ * that matching by names and shapes finds, as for a lossy profile; *matched says so.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_roles(const ckp_checkpoint *ck, ckp_role *role, size_t n, bool *matched, ckp_error *err);
 /** Index by name; UINT32_MAX when there is none. */
 CKP_API uint32_t ckp_checkpoint_find(const ckp_checkpoint *ck, const char *name);
 /** The encoded tree of plain values (ckp_tree_reader), *len 0 when none was saved. Valid while ck lives. */
@@ -190,6 +215,12 @@ CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_read(ckp_checkpoint *ck, const ck
 /** Elements [first, first + count) in row-major order of one tensor; reads and checks only the chunks that hold them. */
 CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_read_range(ckp_checkpoint *ck, uint32_t index, uint64_t first, uint64_t count, void *dst,
                                                           ckp_error *err);
+/**
+ * Reads weights (and whatever is not an optimizer's moment) of the staged save, as a restore would give them. Targets' indexes are those
+ * of the staged state.
+ * @return CKP_EINVAL: nothing is staged, or dtype or shape differ; CKP_EUNSUPPORTED: a moment, or a packed sub-byte dtype.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_run_staged_read(ckp_run *run, const ckp_target *t, size_t n, ckp_error *err);
 /**
  * After training went on from `ck` (read into the live tensors): the next save is a delta against it, and its restore count is one more.
  * Not calling it makes the next save a key.

@@ -11,6 +11,7 @@ static const uint8_t legacy_magic[] = {0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9,
 
 static const struct { size_t at, len; const char *bytes, *what; } others[] = {
     {257, 5, "ustar", "a tar file (torch.save before 0.1.10 wrote such): load and save it again with torch"},
+    {0, 8, "\x89" "CKP\r\n\x1a\n", "a .ckp file, compressed already: 'ckpress decompress' gives back what it was"},
     {0, 8, "\x89HDF\r\n\x1a\n", "an HDF5 file"},
     {0, 4, "GGUF", "a GGUF file"},
     {0, 6, "\x93NUMPY", "a single numpy array"},

@@ -38,6 +38,38 @@ split_path(ckpi_out *o, const char *path, ckp_error *err)
     return o->dir != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
 }
 
+typedef struct sweeper { ckpi_fs *fs; ckpi_proc self; } sweeper;
+
+static bool
+sweep_one(void *user, const char *entry, bool is_dir)
+{
+    const sweeper *s = user;
+    if (!is_dir && ckpi_tmp_dead(&s->self, entry))
+        (void)s->fs->ops->unlink(s->fs, entry, NULL);
+    return true;
+}
+
+/* What killed processes of this host left beside the output. Best effort: it is others' litter, and only what is proven dead is touched. */
+static void
+sweep(ckpi_fs *fs)
+{
+    sweeper s = {.fs = fs};
+    ckpi_proc_self(&s.self);
+    (void)fs->ops->list(fs, "", sweep_one, &s, NULL);
+}
+
+/* The temporary's name means nothing to a user: the directory is what can be mended. */
+static ckp_status
+open_tmp(ckpi_out *o, ckp_error *err)
+{
+    const ckp_status st = ckpi_writer_file(&o->w, o->fs, o->tmp, err);
+    if (st == CKP_OK || err == NULL || err->sys_errno == 0)
+        return st;
+    (void)ckpi_fail_errno(err, err->sys_errno, "cannot create a file in this directory");
+    ckpi_fail_file(err, o->dir);
+    return st;
+}
+
 ckp_status
 ckpi_out_open(ckpi_out *o, const char *path, bool replace, const char *like, ckp_error *err)
 {
@@ -54,7 +86,9 @@ ckpi_out_open(ckpi_out *o, const char *path, bool replace, const char *like, ckp
     if (st == CKP_OK && !replace && o->fs->ops->stat(o->fs, o->name, &sb, NULL) == CKP_OK)
         st = ckpi_fail(err, CKP_EEXIST, "it exists already");
     if (st == CKP_OK)
-        st = ckpi_writer_file(&o->w, o->fs, o->tmp, err);
+        sweep(o->fs);
+    if (st == CKP_OK)
+        st = open_tmp(o, err);
     if (st == CKP_OK && like != NULL)
         ckpi_target_mode(o->fs, o->tmp, like);
     if (st != CKP_OK) {

@@ -114,6 +114,9 @@ may_follow(ckpi_store *s, uint64_t epoch, const ckpi_proc *self, ckp_error *err)
         return st;
     if (!ckpi_id_eq(l.run_id, s->run_id) || !l.held || expired(&l) || ckpi_proc_alive(self, &l.owner) == CKPI_ALIVE_NO)
         return CKP_OK;
+    if (ckpi_proc_same_place(self, &l.owner) && self->pid == l.owner.pid)
+        return ckpi_fail(err, CKP_EBUSY, "this process has the run open for writing already (process %lld): close that first",
+                         (long long)l.owner.pid);
     return ckpi_fail(err, CKP_EBUSY, "the run is held by process %lld on host '%s', refreshed %lld s ago (expires after %u s)",
                      (long long)l.owner.pid, l.owner.host, (long long)(ckpi_now_unix() - l.time), l.expiry);
 }
