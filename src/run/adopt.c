@@ -11,7 +11,7 @@ ckp_run_adopt(ckp_run *run, ckp_checkpoint *ck, ckp_error *err)
     ckp_checkpoint *own = NULL;
     ckpi_buf tree = CKPI_BUF_INIT;
 
-    ckp_status st = ckpi_session_check(run, err);
+    ckp_status st = ckpi_session_check_free(run, err);
     if (st == CKP_OK)
         st = ckpi_checkpoint_check(ck, err);
     if (st != CKP_OK)

@@ -17,21 +17,22 @@ ckpi_session_job_clear(ckpi_save_job *job)
     *job = (ckpi_save_job){0};
 }
 
-static ckp_status
-copy_metrics(ckpi_save_job *job, const ckp_save_options *opt, ckp_error *err)
+ckp_status
+ckpi_session_add_metrics(ckpi_save_job *job, const ckp_metric *m, size_t n, ckp_error *err)
 {
-    if (opt->n_metrics == 0)
+    if (n == 0)
         return CKP_OK;
-    job->metrics = ckpi_calloc(opt->n_metrics, sizeof *job->metrics);
-    if (job->metrics == NULL)
-        return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu metrics", opt->n_metrics);
-    for (size_t i = 0; i < opt->n_metrics; i++) {
-        if (opt->metrics[i].name == NULL)
+    ckp_metric *all = ckpi_realloc(job->metrics, job->n_metrics + n, sizeof *all);
+    if (all == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu metrics", n);
+    job->metrics = all;
+    for (size_t i = 0; i < n; i++) {
+        if (m[i].name == NULL)
             return ckpi_fail(err, CKP_EINVAL, "metric %zu has no name", i);
-        job->metrics[i] = (ckp_metric){ckpi_strdup(opt->metrics[i].name), opt->metrics[i].value};
-        job->n_metrics = i + 1;
-        if (job->metrics[i].name == NULL)
+        const char *name = ckpi_strdup(m[i].name);
+        if (name == NULL)
             return ckpi_fail(err, CKP_ENOMEM, "no memory for metrics");
+        job->metrics[job->n_metrics++] = (ckp_metric){name, m[i].value};
     }
     return CKP_OK;
 }
@@ -189,9 +190,8 @@ take(ckp_run *run, ckp_state *state, ckpi_pass *pass, ckp_error *err)
     return st;
 }
 
-/* Gives the job to the worker. */
-static void
-hand_over(ckp_run *run)
+void
+ckpi_session_hand_over(ckp_run *run)
 {
     (void)pthread_mutex_lock(&run->mutex);
     run->busy = true;
@@ -202,18 +202,20 @@ hand_over(ckp_run *run)
 static ckp_status
 check_call(const ckp_run *run, uint64_t step, const ckp_state *state, const ckp_save_options *opt, ckp_error *err)
 {
-    const ckp_status st = ckpi_session_check(run, err);
+    const ckp_status st = ckpi_session_check_free(run, err);
     if (st != CKP_OK)
         return st;
     if (state == NULL || opt->size != sizeof *opt || (opt->n_metrics != 0 && opt->metrics == NULL))
         return ckpi_fail(err, CKP_EINVAL, "run_save: NULL state or bad options");
     if (step > INT64_MAX)
         return ckpi_fail(err, CKP_EINVAL, "step %llu is out of range", (unsigned long long)step);
+    if (opt->quality != 0.0 && !(opt->quality >= 0.01 && opt->quality <= 100.0))
+        return ckpi_fail(err, CKP_EINVAL, "quality %g is not between 0.01 and 100", opt->quality);
     return CKP_OK;
 }
 
-static bool
-skip(ckp_run *run)
+bool
+ckpi_session_skip(ckp_run *run)
 {
     if (run->opt.busy != CKP_BUSY_SKIP || !ckp_run_busy(run))
         return false;
@@ -223,45 +225,90 @@ skip(ckp_run *run)
     return true;
 }
 
+/* Settings of the run's profile with another quality. */
+static ckpi_settings
+settings_at(const ckp_run *run, double quality)
+{
+    ckp_coding c = run->opt.coding;
+    c.quality = quality != 0.0 ? quality : c.quality;
+    return ckpi_profile_settings(&c);
+}
+
+/* CPU seconds that the caller's side has used. */
+static double
+front_cpu(const ckp_run *run)
+{
+    return ckpi_thread_cpu_seconds() + ckpi_pool_cpu_seconds(run->front->pool);
+}
+
+ckp_status
+ckpi_session_take(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_options *opt, ckpi_pass *pass, ckp_error *err)
+{
+    const double started = ckpi_seconds();
+    ckpi_save_job *job = &run->job;
+
+    ckp_status st = check_call(run, step, state, opt, err);
+    if (st == CKP_OK)
+        st = ckp_run_wait(run, err);
+    if (st == CKP_OK)
+        st = ckpi_state_seal(state, err);
+    if (st != CKP_OK)
+        return st;
+    const double cpu0 = front_cpu(run);
+    ckpi_session_job_clear(job);
+    job->step = step;
+    job->key = opt->key;
+    job->set = settings_at(run, opt->quality);
+    job->set.exact_weights = opt->final && run->set.lossy;
+    job->started = started;
+    ckpi_buf_put(&job->tree, state->tree.data, state->tree.len);
+    st = ckpi_buf_status(&job->tree, err, "the state tree");
+    if (st == CKP_OK)
+        st = ckpi_session_add_metrics(job, opt->metrics, opt->n_metrics, err);
+    if (st == CKP_OK)
+        st = take(run, state, pass, err);
+    if (st != CKP_OK)
+        run->key_next = true;    /* the reconstruction may have moved half way */
+    job->cpu_front = front_cpu(run) - cpu0;
+    return st;
+}
+
+ckp_status
+ckpi_session_retake(ckp_run *run, ckp_state *state, double quality, ckp_error *err)
+{
+    const double cpu0 = front_cpu(run);
+    ckpi_save_job *job = &run->job;
+    ckpi_pass pass;
+
+    run->key_next = true;        /* the reconstruction of the base is gone: a key needs none */
+    job->set = settings_at(run, quality);
+    job->raw_bytes = 0;
+    (void)memset(job->raw_by_role, 0, sizeof job->raw_by_role);
+    (void)memset(job->params_by_role, 0, sizeof job->params_by_role);
+    ckp_status st = ckpi_state_seal(state, err);
+    if (st == CKP_OK)
+        st = take(run, state, &pass, err);
+    job->cpu_front += front_cpu(run) - cpu0;
+    return st;
+}
+
 ckp_status
 ckp_run_save(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_options *opt, bool *taken, ckp_error *err)
 {
     const ckp_save_options defaults = CKP_SAVE_OPTIONS_INIT;
-    const double started = ckpi_seconds(), cpu0 = ckpi_thread_cpu_seconds();
+    const double started = ckpi_seconds();
     ckpi_pass pass;
 
     if (taken != NULL)
         *taken = false;
     opt = opt != NULL ? opt : &defaults;
     ckp_status st = check_call(run, step, state, opt, err);
-    if (st != CKP_OK || skip(run))
+    if (st != CKP_OK || ckpi_session_skip(run))
         return st;
-    st = ckp_run_wait(run, err);
+    st = ckpi_session_take(run, step, state, opt, &pass, err);
     if (st != CKP_OK)
         return st;
-    st = ckpi_state_seal(state, err);
-    if (st != CKP_OK)
-        return st;
-    ckpi_session_job_clear(&run->job);
-    ckpi_save_job *job = &run->job;
-    const double pool0 = ckpi_pool_cpu_seconds(run->front->pool);
-    job->step = step;
-    job->key = opt->key;
-    job->set = run->set;
-    job->set.exact_weights = opt->final && run->set.lossy;
-    job->started = started;
-    ckpi_buf_put(&job->tree, state->tree.data, state->tree.len);
-    st = ckpi_buf_status(&job->tree, err, "the state tree");
-    if (st == CKP_OK)
-        st = copy_metrics(job, opt, err);
-    if (st == CKP_OK)
-        st = take(run, state, &pass, err);
-    if (st != CKP_OK) {
-        run->key_next = true;    /* the reconstruction may have moved half way */
-        return st;
-    }
-    job->cpu_front = ckpi_thread_cpu_seconds() - cpu0 + ckpi_pool_cpu_seconds(run->front->pool) - pool0;
-    if (job->inline_pass) {
+    if (run->job.inline_pass) {
         st = ckpi_session_write(run, err);
         (void)pthread_mutex_lock(&run->mutex);
         run->stats.stall = ckpi_seconds() - started;
@@ -271,7 +318,7 @@ ckp_run_save(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_optio
         return st;
     }
     run->last_stall = ckpi_seconds() - started;
-    hand_over(run);
+    ckpi_session_hand_over(run);
     if (taken != NULL)
         *taken = true;
     return opt->wait ? ckp_run_wait(run, err) : CKP_OK;

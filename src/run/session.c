@@ -17,6 +17,15 @@ ckpi_session_check(const ckp_run *run, ckp_error *err)
     return CKP_OK;
 }
 
+ckp_status
+ckpi_session_check_free(const ckp_run *run, ckp_error *err)
+{
+    const ckp_status st = ckpi_session_check(run, err);
+    if (st == CKP_OK && run->staged)
+        return ckpi_fail(err, CKP_EINVAL, "a save of step %llu is staged: commit or unstage it first", (unsigned long long)run->job.step);
+    return st;
+}
+
 static ckp_status
 check_options(const ckp_run_options *o, ckp_error *err)
 {
@@ -104,7 +113,7 @@ ckpi_session_drain(ckp_run *run)
 ckp_status
 ckp_run_wait(ckp_run *run, ckp_error *err)
 {
-    ckp_status st = ckpi_session_check(run, err);
+    ckp_status st = ckpi_session_check_free(run, err);
     if (st != CKP_OK)
         return st;
     ckpi_session_drain(run);
@@ -156,6 +165,7 @@ ckp_run_close(ckp_run *run, ckp_error *err)
         return CKP_OK;
     if (run->pid != ckpi_pid())  /* a forked child: the worker and the lock are the parent's; memory goes with the process */
         return ckpi_session_check(run, err);
+    ckp_run_unstage(run);
     if (run->thread_made) {
         st = ckp_run_wait(run, err);
         (void)pthread_mutex_lock(&run->mutex);

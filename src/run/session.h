@@ -51,6 +51,7 @@ struct ckp_run {
     ckpi_pred *pred;             /* NULL before the first save */
     ckpi_stage *stages;          /* by group of pred */
     bool key_next;
+    bool staged;                 /* a save is held: see ckp_run_stage */
     ckp_checkpoint *adopted;     /* restored from; the predictor is made of it at the next save */
     ckpi_base_ref base;
     char parent[CKPI_DIR_NAME_MAX];
@@ -75,8 +76,19 @@ void *ckpi_session_worker(void *run);
 /* One job from begin to commit; also called on the caller's thread for inline passes. */
 CKP_MUST_USE ckp_status ckpi_session_write(ckp_run *run, ckp_error *err);
 void ckpi_session_job_clear(ckpi_save_job *job);
+/* Takes a state into run->job, up to the moment when the live tensors may change, as ckp_run_save does. *pass: for an inline pass. */
+CKP_MUST_USE ckp_status ckpi_session_take(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_options *opt, ckpi_pass *pass,
+                                          ckp_error *err);
+CKP_MUST_USE ckp_status ckpi_session_retake(ckp_run *run, ckp_state *state, double quality, ckp_error *err);
+CKP_MUST_USE ckp_status ckpi_session_add_metrics(ckpi_save_job *job, const ckp_metric *m, size_t n, ckp_error *err);
+/* Whether a call must be skipped, for CKP_BUSY_SKIP. */
+bool ckpi_session_skip(ckp_run *run);
+/* Gives the job to the worker. */
+void ckpi_session_hand_over(ckp_run *run);
 /* CKP_EFORK in a forked child. */
 CKP_MUST_USE ckp_status ckpi_session_check(const ckp_run *run, ckp_error *err);
+/* The same, and CKP_EINVAL while a save is staged. */
+CKP_MUST_USE ckp_status ckpi_session_check_free(const ckp_run *run, ckp_error *err);
 /* Waits until no job is in flight; does not look at its failure. */
 void ckpi_session_drain(ckp_run *run);
 #endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A save that is held between its pass and its writing, so that the caller can judge what would come back. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/dtype.h"
+#include "base/fail.h"
+#include "engine/values.h"
+#include "run/session.h"
+
+static ckp_status
+need_staged(const ckp_run *run, ckp_error *err)
+{
+    const ckp_status st = ckpi_session_check(run, err);
+    return st != CKP_OK || run->staged ? st : ckpi_fail(err, CKP_EINVAL, "no save is staged");
+}
+
+/* What a pass that left no stages behind means here. */
+static ckp_status
+fits(ckp_run *run, ckp_error *err)
+{
+    if (!run->job.inline_pass)
+        return CKP_OK;
+    run->key_next = true;
+    return ckpi_fail(err, CKP_ELIMIT, "a staged save of this state does not fit into the memory budget of %llu bytes",
+                     (unsigned long long)ckpi_memory_budget(&run->opt.coding));
+}
+
+ckp_status
+ckp_run_stage(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_options *opt, bool *staged, ckp_error *err)
+{
+    const ckp_save_options defaults = CKP_SAVE_OPTIONS_INIT;
+    const double started = ckpi_seconds();
+    ckpi_pass pass;
+
+    ckp_status st = ckpi_session_check_free(run, err);
+    if (st == CKP_OK && staged == NULL)
+        st = ckpi_fail(err, CKP_EINVAL, "run_stage: NULL argument");
+    if (st != CKP_OK)
+        return st;
+    *staged = false;
+    if (ckpi_session_skip(run))
+        return CKP_OK;
+    st = ckpi_session_take(run, step, state, opt != NULL ? opt : &defaults, &pass, err);
+    if (st == CKP_OK)
+        st = fits(run, err);
+    run->last_stall = ckpi_seconds() - started;
+    run->staged = *staged = st == CKP_OK;
+    return st;
+}
+
+ckp_status
+ckp_run_restage(ckp_run *run, ckp_state *state, double quality, ckp_error *err)
+{
+    const double started = ckpi_seconds();
+
+    ckp_status st = need_staged(run, err);
+    if (st == CKP_OK && (state == NULL || !(quality >= 0.01 && quality <= 100.0)))
+        st = ckpi_fail(err, CKP_EINVAL, "run_restage: no state, or a quality of %g, which is not between 0.01 and 100", quality);
+    if (st != CKP_OK)
+        return st;
+    st = ckpi_session_retake(run, state, quality, err);
+    if (st == CKP_OK)
+        st = fits(run, err);
+    run->last_stall += ckpi_seconds() - started;
+    run->staged = st == CKP_OK;
+    return st;
+}
+
+ckp_status
+ckp_run_commit(ckp_run *run, const ckp_metric *more, size_t n, ckp_error *err)
+{
+    ckp_status st = need_staged(run, err);
+    if (st == CKP_OK && n != 0 && more == NULL)
+        st = ckpi_fail(err, CKP_EINVAL, "run_commit: NULL metrics");
+    if (st == CKP_OK)
+        st = ckpi_session_add_metrics(&run->job, more, n, err);
+    if (st != CKP_OK)
+        return st;
+    run->staged = false;
+    ckpi_session_hand_over(run);
+    return CKP_OK;
+}
+
+void
+ckp_run_unstage(ckp_run *run)
+{
+    if (run == NULL || !run->staged || ckpi_session_check(run, NULL) != CKP_OK)
+        return;
+    run->staged = false;
+    run->key_next = true;        /* the reconstruction is of what was never committed */
+    run->pred->valid = false;
+}
+
+/* ---- reading ---------------------------------------------------------------------------------------------------- */
+
+static ckp_status
+check_target(const ckpi_table *tab, const ckp_target *t, ckp_error *err)
+{
+    if (t->index >= tab->n)
+        return ckpi_fail(err, CKP_EINVAL, "no tensor %u; the state has %zu", (unsigned)t->index, tab->n);
+    const ckpi_rec *r = &tab->rec[t->index];
+    ckp_status st = CKP_OK;
+    bool same = t->ndim == r->ndim && t->dtype == r->dtype;
+    for (unsigned i = 0; same && i < r->ndim; i++)
+        same = t->shape != NULL && t->shape[i] == (r->box_shape != NULL ? r->box_shape[i] : r->shape[i]);
+    if (!same || (t->data == NULL && r->numel != 0))
+        st = ckpi_fail(err, CKP_EINVAL, "the target has another dtype or shape, or no memory");
+    else if (t->strides != NULL)
+        st = ckpi_fail(err, CKP_EINVAL, "targets of a staged save are contiguous");
+    else if (r->role == CKP_ROLE_M || r->role == CKP_ROLE_V || ckp_dtype_bits(r->dtype) % 8 != 0)
+        st = ckpi_fail(err, CKP_EUNSUPPORTED, "moments and packed dtypes of a staged save cannot be read");
+    if (st != CKP_OK)
+        ckpi_fail_tensor(err, r->name);
+    return st;
+}
+
+/* Elements of piece k of group g, which start at element `at` of the group, into a tensor's memory. */
+static void
+copy_piece(const ckp_run *run, size_t g, size_t k, size_t at, uint8_t *data)
+{
+    const ckpi_group *grp = &run->pred->layout->g[g];
+    const ckpi_piece *pc = &grp->piece[k];
+    const ckpi_stage *s = &run->stages[g];
+    const size_t width = ckp_dtype_bits(grp->dtype) / 8, n = (size_t)pc->count;
+    uint8_t *dst = data + (size_t)pc->first * width;
+
+    if (grp->lossy && !s->exact_w)
+        ckpi_floats_to(grp->dtype, dst, run->pred->rec[g].wrec + at, n);
+    else
+        (void)memcpy(dst, s->raw + at * width, n * width);
+}
+
+static uint32_t
+holder_of(const ckpi_table *tab, const ckp_target *t)
+{
+    const uint32_t alias = tab->rec[t->index].alias_of;
+    return alias != CKPI_NO_TENSOR ? alias : t->index;
+}
+
+static void
+read_all(const ckp_run *run, uint8_t *const *dst)
+{
+    for (size_t g = 0; g < run->pred->layout->n; g++) {
+        const ckpi_group *grp = &run->pred->layout->g[g];
+        size_t at = 0;
+        for (size_t k = 0; k < grp->n_pieces; k++) {
+            if (dst[grp->piece[k].tensor] != NULL)
+                copy_piece(run, g, k, at, dst[grp->piece[k].tensor]);
+            at += (size_t)grp->piece[k].count;
+        }
+    }
+}
+
+ckp_status
+ckp_run_staged_read(ckp_run *run, const ckp_target *t, size_t n, ckp_error *err)
+{
+    ckp_status st = need_staged(run, err);
+    if (st == CKP_OK && n != 0 && t == NULL)
+        st = ckpi_fail(err, CKP_EINVAL, "run_staged_read: NULL targets");
+    for (size_t i = 0; st == CKP_OK && i < n; i++)
+        st = check_target(run->pred->table, &t[i], err);
+    if (st != CKP_OK)
+        return st;
+    const ckpi_table *tab = run->pred->table;
+    uint8_t **dst = ckpi_calloc(tab->n + 1, sizeof *dst);   /* by tensor that holds its payload */
+    if (dst == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to read %zu tensors", n);
+    for (size_t i = 0; i < n; i++)
+        if (dst[holder_of(tab, &t[i])] == NULL)
+            dst[holder_of(tab, &t[i])] = t[i].data;
+    read_all(run, dst);
+    for (size_t i = 0; i < n; i++) {                        /* aliases beyond the first */
+        const uint8_t *first = dst[holder_of(tab, &t[i])];
+        if (first != t[i].data && first != NULL)
+            (void)memcpy(t[i].data, first, (size_t)tab->rec[t[i].index].bytes);
+    }
+    free(dst);
+    return CKP_OK;
+}
