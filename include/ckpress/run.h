@@ -20,7 +20,7 @@ extern "C" {
 typedef enum ckp_profile {
     CKP_PROFILE_LOSSLESS = 0, /**< every bit comes back */
     CKP_PROFILE_RESUME = 1,   /**< to train on: final loss inside seed noise after 10 restores */
-    CKP_PROFILE_SMALL = 2,    /**< smaller; at most about 10 steps of training lost per restore */
+    CKP_PROFILE_SMALL = 2,    /**< smaller; at most 12 steps of training lost per restore */
     CKP_PROFILE_WEIGHTS = 3   /**< weights only, moments dropped */
 } ckp_profile;
 CKP_API const char *ckp_profile_name(ckp_profile p);            /* "lossless" ...; NULL for an unknown value */
@@ -238,9 +238,12 @@ typedef struct ckp_list_entry {
     char dir[256];
     char base_dir[256];
     char health[256];            /**< "ok", or what is wrong */
+    const void *manifest;        /**< for ckp_list_entry_metric; valid during fn only */
 } ckp_list_entry;
 /** Calls fn for each checkpoint in order of sequence, then for directories that look like one and are none. */
 CKP_MUST_USE CKP_API ckp_status ckp_run_list(const char *dir, int (*fn)(void *user, const ckp_list_entry *e), void *user, ckp_error *err);
+/** Metric number `index` of what the save was told, inside fn; false beyond the last. */
+CKP_API bool ckp_list_entry_metric(const ckp_list_entry *e, size_t index, ckp_metric *out);
 
 /** How deep to check. */
 typedef enum ckp_verify_level {

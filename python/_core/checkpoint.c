@@ -95,7 +95,13 @@ info_dict(const ckp_checkpoint_info *i)
     return d;
 }
 
-PyDoc_STRVAR(info_doc, "info() -> dict\n--\n\nStep, lineage, sizes in bytes.");
+static bool
+next_metric(const void *of, size_t index, ckp_metric *out)
+{
+    return ckp_checkpoint_metric(of, index, out);
+}
+
+PyDoc_STRVAR(info_doc, "info() -> dict\n--\n\nStep, lineage, sizes in bytes, metrics.");
 
 static PyObject *
 checkpoint_info(checkpoint_object *self, PyObject *unused)
@@ -105,8 +111,11 @@ checkpoint_info(checkpoint_object *self, PyObject *unused)
         return NULL;
     ckp_checkpoint_info info = {.size = sizeof info};
     ckp_checkpoint_get_info(self->ck, &info);
+    PyObject *d = info_dict(&info);
+    if (d != NULL && !ckpy_set(d, "metrics", ckpy_metrics(next_metric, self->ck)))
+        Py_CLEAR(d);
     leave(self);
-    return info_dict(&info);
+    return d;
 }
 
 PyDoc_STRVAR(notes_doc, "notes() -> str\n--\n\nWhy newer checkpoints were passed over, a line each.");

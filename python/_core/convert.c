@@ -226,3 +226,14 @@ ckpy_by_role(const uint64_t *n)
             Py_CLEAR(out);
     return out;
 }
+
+PyObject *
+ckpy_metrics(bool (*next)(const void *of, size_t index, ckp_metric *out), const void *of)
+{
+    PyObject *d = PyDict_New();
+    ckp_metric m;
+    for (size_t i = 0; d != NULL && next(of, i, &m); i++)
+        if (!ckpy_set(d, m.name, PyFloat_FromDouble(m.value)))
+            Py_CLEAR(d);
+    return d;
+}

@@ -73,6 +73,9 @@ bool ckpy_set(PyObject *dict, const char *key, PyObject *value);
 /** {role name: n} of the roles with n > 0. */
 PyObject *ckpy_by_role(const uint64_t *n);
 
+/** {name: value} of the metrics that `next` gives for `of`, counted from 0; NULL with an exception set. */
+PyObject *ckpy_metrics(bool (*next)(const void *of, size_t index, ckp_metric *out), const void *of);
+
 /* ---- state.c, tree.c, run.c, checkpoint.c, files.c ---- */
 
 extern PyType_Spec ckpy_state_spec, ckpy_run_spec, ckpy_checkpoint_spec;

@@ -229,6 +229,12 @@ done:
     return result;
 }
 
+static bool
+next_metric(const void *of, size_t index, ckp_metric *out)
+{
+    return ckp_list_entry_metric(of, index, out);
+}
+
 /* Appends a dict; on failure the exception stays set and stops the listing. */
 static int
 take_entry(void *user, const ckp_list_entry *e)
@@ -239,6 +245,8 @@ take_entry(void *user, const ckp_list_entry *e)
                                 (unsigned long long)e->stored_bytes, "raw_bytes", (unsigned long long)e->raw_bytes, "params",
                                 (unsigned long long)e->params, "saved_unix", (long long)e->saved_unix, "base_step",
                                 (unsigned long long)e->base_step, "dir", e->dir, "base_dir", e->base_dir, "health", e->health);
+    if (d != NULL && !ckpy_set(d, "metrics", ckpy_metrics(next_metric, e)))
+        Py_CLEAR(d);
     const int stop = d != NULL && PyList_Append(user, d) == 0 ? 0 : -1;
     Py_XDECREF(d);
     PyGILState_Release(gil);

@@ -35,7 +35,8 @@ class Checkpointer:
     Args:
         dir: the run's directory; created when there is none.
         profile: ``"lossless"``, or ``"resume"`` or ``"small"`` (lossy, to train on), or ``"weights"`` (optimizers are not saved).
-        keep_last: restorable checkpoints to keep, at least 1; None: all.
+        keep_last: restorable checkpoints to keep, at least 1; None: all. Older ones that the kept ones are deltas of stay too, up to
+            ``key_every``: more directories than ``keep_last`` is no fault.
         key_every: a checkpoint that needs no other at least every so many.
         quality: scales the steps of lossy weights: 0.5 is twice as fine.
         effort: 0 fast, 1 normal, 2 smallest; lossless coding only.
@@ -48,8 +49,13 @@ class Checkpointer:
         signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (a handler that was set before
             is called too). Main thread only.
 
+    Attributes:
+        dir: as given.
+        values: immutable plain values of the last restore, by name.
+        restored: what the restored checkpoint says of itself (step, name, metrics, sizes ...); None before a restore.
+
     Raises:
-        BusyError: another live process writes to this run.
+        BusyError: another live process writes to this run, or this one has it open already.
         FormatError: there is a run.json that is none. Other files in the directory are left alone.
     """
 
@@ -124,7 +130,8 @@ class Checkpointer:
 
         Args:
             step: finished steps.
-            metrics: kept with the checkpoint.
+            metrics: numbers kept with the checkpoint: :attr:`restored` has them after a restore, :func:`ckpress.list_run` of every
+                checkpoint, ``ckpress.open(...).info`` of one.
             final: the run's last save: weights lossless, whatever the profile.
             key: ask for a checkpoint that needs no other.
             wait: return when it is committed.
@@ -328,7 +335,14 @@ class Checkpointer:
 
 
 def _floats(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {str(name): float(value) for name, value in metrics.items()}
+    out: dict[str, float] = {}
+    for name, value in metrics.items():
+        try:
+            out[str(name)] = float(value)
+            str(name).encode()
+        except (TypeError, ValueError, OverflowError, RuntimeError) as e:  # a tensor of many elements is a RuntimeError
+            raise make(InvalidError, f"metrics: {name!r} must be a number ({e})") from None
+    return out
 
 
 def _fingerprint(objects: Mapping[str, Any]) -> list[Any]:

@@ -168,7 +168,7 @@ class File(Mapping[str, LazyTensor]):
 
     @property
     def info(self) -> dict[str, Any]:
-        """Step, lineage, profile, sizes in bytes."""
+        """Step, lineage, profile, sizes in bytes, metrics (of a run's checkpoint, else none)."""
         return dict(self.checkpoint.info())
 
     def close(self) -> None:
@@ -291,7 +291,7 @@ def decompress(
 
 
 class Listed(NamedTuple):
-    """One checkpoint of a run; sizes in bytes."""
+    """One checkpoint of a run; sizes in bytes, ``metrics`` as save() was given them."""
 
     step: int
     sequence: int
@@ -304,6 +304,7 @@ class Listed(NamedTuple):
     dir: str
     base_dir: str
     health: str
+    metrics: dict[str, float]
 
 
 def list_run(path: PathLike) -> list[Listed]:

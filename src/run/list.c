@@ -29,6 +29,7 @@ fill_entry(const ckpi_entries *all, const ckpi_entry *e, ckp_list_entry *out)
         (void)snprintf(out->health, sizeof out->health, "%s: %.200s", ckpi_health_name(e->health), e->reason);
     if (e->m == NULL)
         return;
+    out->manifest = e->m;
     out->sequence = e->m->sequence;
     out->is_delta = e->m->kind == CKPI_CKPT_DELTA;
     out->raw_bytes = e->m->raw_bytes;
@@ -38,6 +39,16 @@ fill_entry(const ckpi_entries *all, const ckpi_entry *e, ckp_list_entry *out)
         (void)snprintf(out->base_dir, sizeof out->base_dir, "%s", e->m->base_dir);
     if (e->base != SIZE_MAX)
         out->base_step = all->v[e->base].step;
+}
+
+bool
+ckp_list_entry_metric(const ckp_list_entry *e, size_t index, ckp_metric *out)
+{
+    const ckpi_manifest *m = e != NULL ? e->manifest : NULL;
+    if (m == NULL || index >= m->n_metrics || out == NULL)
+        return false;
+    *out = (ckp_metric){m->metrics[index].name, m->metrics[index].value};
+    return true;
 }
 
 ckp_status

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import signal
 import threading
@@ -80,7 +81,7 @@ def test_keep_last(run):
 
 
 def test_one_writer(run):
-    with ckpress.Checkpointer(run), pytest.raises(ckpress.BusyError, match=str(os.getpid())):
+    with ckpress.Checkpointer(run), pytest.raises(ckpress.BusyError, match=f"this process.*{os.getpid()}.*close"):
         ckpress.Checkpointer(run)
     ckpress.Checkpointer(run).close()
 
@@ -111,6 +112,30 @@ def test_a_save_that_fails_leaves_the_run_usable(run):
             ck.save(2, t=object())
         ck.save(3, t=torch.zeros(2))
     assert [r.step for r in ckpress.list_run(run)] == [1, 3]
+
+
+def test_metrics_come_back(run):
+    """In the listing, in what is open, and after a restore; every float, bit for bit."""
+    told = {"loss": 0.1, "held-out": float("nan"), "Grüße": -math.inf, "zero": -0.0, "n": 3}
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.save(1, metrics=told, t=torch.ones(3))
+        ck.save(2)
+    want = {name: float(value) for name, value in told.items()}
+    assert [same(row.metrics, each) for row, each in zip(ckpress.list_run(run), (want, {}), strict=True)] == [True, True]
+    with ckpress.open(f"{run}@1") as f:
+        assert same(f.info["metrics"], want)
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        assert ck.restored is None
+        ck.restore(step=1, t=torch.zeros(3))
+        assert same(ck.restored["metrics"], want)
+    with pytest.raises(ckpress.InvalidError, match="metrics.*'loss'"), ckpress.Checkpointer(run) as ck:
+        ck.save(3, metrics={"loss": "low"}, t=torch.ones(3))
+
+
+def test_metrics_of_a_file(path):
+    ckpress.save(path, {"a": 1})
+    with ckpress.open(path) as f:
+        assert f.info["metrics"] == {}
 
 
 def test_stats(run):
