@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Union
@@ -13,7 +14,7 @@ from ._collect import Collector
 from ._decode import Leaf, Named, build, leaves, parse
 from ._lazy import LazyTensor
 from ._tensors import builder, check_framework, read_all
-from .errors import Error, InvalidError, make
+from .errors import Error, FormatError, InvalidError, make
 
 PathLike = Union[str, "os.PathLike[str]"]
 Progress = Callable[[int, int], Any]
@@ -26,6 +27,40 @@ def _bases(base: PathLike | Sequence[PathLike] | None) -> tuple[str, ...]:
     return (os.fspath(base),) if isinstance(base, (str, os.PathLike)) else tuple(os.fspath(b) for b in base)
 
 
+_TORCH = "a file of torch.save (or a pickle): torch.load() reads it, ckpress.compress() makes a .ckp file of it"
+_HINTS = [
+    (b"\x80", _TORCH),
+    (b"\x93NUMPY", "an array of numpy.save: numpy.load() reads it"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"GGUF", "a GGUF file"),
+    (b"{", "JSON, as beside the checkpoints of a run: give the run's directory"),
+]
+
+
+def _hint(path: str) -> str | None:
+    """What a file that is no .ckp file seems to be, by its first bytes, and what reads it."""
+    try:
+        with builtins.open(path, "rb") as f:
+            head = f.read(64)
+    except OSError:
+        return None
+    if head.startswith(b"PK\3\4"):
+        return "a .npz archive: numpy.load() reads it" if path.endswith(".npz") else _TORCH
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= 100_000_000:  # the cap of safetensors' own reader
+        return "a safetensors file: safetensors reads it, ckpress.compress() makes a .ckp file of it"
+    return next((what for magic, what in _HINTS if head.startswith(magic)), None)
+
+
+def _open_file(name: str, bases: tuple[str, ...]) -> Any:
+    try:
+        return _core.open_file(name, bases)
+    except FormatError as e:
+        hint = _hint(e.file or name)
+        if hint is not None:
+            e.args = (f"{e}; it looks like {hint}",)
+        raise
+
+
 def open_checkpoint(path: PathLike, base: PathLike | Sequence[PathLike] | None = None, *, verify: bool = True) -> Any:
     """An open ``_core.Checkpoint`` of a file, a run (its newest valid one) or ``run@step``."""
     name = os.fspath(path)
@@ -34,7 +69,7 @@ def open_checkpoint(path: PathLike, base: PathLike | Sequence[PathLike] | None =
     run, at, step = name.rpartition("@")
     if at and step.isdigit() and not os.path.exists(name) and os.path.isdir(run):
         return _core.open_run(run, int(step), verify)
-    return _core.open_file(name, _bases(base))
+    return _open_file(name, _bases(base))
 
 
 def raw_tree(ck: Any) -> Any:
@@ -117,6 +152,7 @@ def load(
 
     Raises:
         NotFoundError, CorruptError, TruncatedError, BaseMismatchError: with file, tensor and offset.
+        FormatError: no .ckp file; the message says what it looks like and what reads it.
     """
     with open(path, base=base, framework=framework) as f:
         return f.load(device=device, threads=threads)
@@ -202,8 +238,8 @@ def verify(
     """Checks a ``.ckp`` file or every checkpoint of a run.
 
     Args:
-        level: ``"structure"`` (lengths, tables, indexes), ``"data"`` (and hashes of what is stored), ``"decode"`` (and of every
-            decoded chunk).
+        level: ``"structure"`` (lengths, tables, indexes), ``"data"`` (and hashes of what is stored; the default, as of the command
+            ``ckpress verify``), ``"decode"`` (and of every decoded chunk).
 
     Returns:
         a finding for each thing looked at that the library reports; none of them is an error.

@@ -110,3 +110,28 @@ def test_not_a_known_file(tmp_path):
     (tmp_path / "x.bin").write_bytes(pickle.dumps({"a": 1}))
     with pytest.raises(ckpress.Error):
         ckpress.compress(tmp_path / "x.bin")
+
+
+@pytest.mark.parametrize("read", [ckpress.load, ckpress.open])
+def test_what_a_foreign_file_is(tmp_path, read):
+    """load("sd.pt") is the first thing that a new user tries."""
+    import numpy
+
+    torch.save({"a": torch.ones(3)}, tmp_path / "new.pt")
+    torch.save({"a": torch.ones(3)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    save_file({"a": torch.ones(3)}, tmp_path / "x.safetensors")
+    numpy.savez(tmp_path / "x.npz", a=numpy.ones(3))
+    (tmp_path / "x.json").write_text('{"step": 1, "more": "than eight bytes"}')
+    (tmp_path / "junk").write_bytes(b"no magic at all, but a few bytes more than a header needs to be one")
+    want = {"new.pt": "torch.load.*ckpress.compress", "old.pt": "torch.load", "x.safetensors": "safetensors.*ckpress.compress"}
+    want |= {"x.npz": "numpy.load", "x.json": "run's directory", "junk": "not a .ckp file[^;]*$"}
+    for name, text in want.items():
+        with pytest.raises(ckpress.FormatError, match=text) as caught:
+            read(tmp_path / name)
+        assert caught.value.file == str(tmp_path / name)
+
+
+def test_verify_goes_as_deep_as_the_command():
+    import inspect
+
+    assert inspect.signature(ckpress.verify).parameters["level"].default == "data"
