@@ -98,3 +98,44 @@ cli_array_head(cli_format f, const cli_array *a, size_t *len)
     *len = 0;
     return f == CLI_FORMAT_NPY ? npy_head(a, len) : f == CLI_FORMAT_SAFETENSORS ? safetensors_head(a, len) : cli_alloc(1);
 }
+
+/* ---- widening ------------------------------------------------------------------------------------------------------ */
+
+bool
+cli_widens(ckp_dtype dt)
+{
+    return dt == CKP_F16 || dt == CKP_BF16 || dt == CKP_F32;
+}
+
+/* Bits of the f32 with the value of an f16's bits. */
+static uint32_t
+from_f16(uint32_t h)
+{
+    const uint32_t sign = (h & 0x8000) << 16, exponent = h >> 10 & 0x1F;
+    uint32_t fraction = h & 0x3FF, e = 113;      /* 127 - 15 + 1: of the smallest normal */
+
+    if (exponent == 0x1F)
+        return sign | 0x7F800000 | fraction << 13;
+    if (exponent != 0)
+        return sign | (exponent + 112) << 23 | fraction << 13;
+    if (fraction == 0)
+        return sign;
+    for (; (fraction & 0x400) == 0; e--)         /* subnormal: f32 has it as a normal */
+        fraction <<= 1;
+    return sign | e << 23 | (fraction & 0x3FF) << 13;
+}
+
+void
+cli_widen(ckp_dtype dt, uint8_t *dst, const uint8_t *src, size_t n)
+{
+    if (dt == CKP_F32) {
+        (void)memcpy(dst, src, 4 * n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t h = (uint32_t)src[2 * i] | (uint32_t)src[2 * i + 1] << 8;
+        const uint32_t w = dt == CKP_BF16 ? h << 16 : from_f16(h);
+        for (unsigned k = 0; k < 4; k++)
+            dst[4 * i + k] = (uint8_t)(w >> (8 * k));
+    }
+}

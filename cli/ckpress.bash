@@ -8,6 +8,7 @@ _ckpress() {
     --profile) COMPREPLY=($(compgen -W "lossless resume small weights" -- "$word")); return ;;
     --quality) return ;;
     --format) COMPREPLY=($(compgen -W "npy bin safetensors" -- "$word")); return ;;
+    --as) COMPREPLY=($(compgen -W "f32" -- "$word")); return ;;
     --threads|-T) return ;;
     esac
     if [ "$COMP_CWORD" = 1 ] || [ "${COMP_WORDS[1]}" = help ]; then
@@ -19,8 +20,8 @@ _ckpress() {
     decompress) options="-o --output -f --force --base -T --threads --json --progress -q --quiet -v --verbose -h --help " ;;
     info) options="--base --json -q --quiet -v --verbose -h --help " ;;
     ls) options="--base --json -q --quiet -h --help " ;;
-    verify) options="--base --data --decode -T --threads --json -q --quiet -h --help " ;;
-    extract) options="-o --output -f --force --base --format --progress -q --quiet -h --help " ;;
+    verify) options="--base --structure --data --decode -T --threads --json -q --quiet -h --help " ;;
+    extract) options="-o --output -f --force --base --format --as --progress -q --quiet -h --help " ;;
     salvage) options="-o --output -f --force --base --json -q --quiet -v --verbose -h --help " ;;
     help) options="--man --completion -q --quiet -h --help " ;;
     version) options="-q --quiet -h --help " ;;

@@ -11,6 +11,7 @@
 
 /* What is read in one go. Chunks hold at most so many elements, so a window that ends at a multiple decodes none twice. */
 #define WINDOW (UINT64_C(1) << 20)
+#define SLICE_ROOM 60            /* of a slice in a file's name; beyond it a number that stands for all of it */
 
 typedef struct extraction {
     const cli_args *a;
@@ -18,6 +19,8 @@ typedef struct extraction {
     uint32_t index;
     ckp_tensor_info t;
     cli_slice s;
+    bool sliced;
+    ckp_dtype out_dtype;     /* as stored, or f32 with --as */
     cli_format format;
     cli_progress p;
 } extraction;
@@ -30,8 +33,8 @@ find(extraction *x, const char *arg)
     ckp_error e = {0};
 
     x->index = ckp_checkpoint_find(x->ck, arg);
-    const bool sliced = x->index == UINT32_MAX && open != NULL && cli_ends_with(arg, "]");
-    if (sliced) {
+    x->sliced = x->index == UINT32_MAX && open != NULL && cli_ends_with(arg, "]");
+    if (x->sliced) {
         char *name = cli_copy(arg);
         name[open - arg] = '\0';
         x->index = ckp_checkpoint_find(x->ck, name);
@@ -44,8 +47,11 @@ find(extraction *x, const char *arg)
         return cli_told(st, &e);
     if (x->t.ndim > CLI_MAX_DIMS)
         return cli_fail(CLI_UNSUPPORTED, "%s has %u dimensions.", arg, x->t.ndim);
+    if (x->a->as_f32 && !cli_widens(x->t.dtype))
+        return cli_fail(CLI_UNSUPPORTED, "%s is %s: --as f32 takes bf16, f16 and f32.", x->t.name, ckp_dtype_name(x->t.dtype));
+    x->out_dtype = x->a->as_f32 ? CKP_F32 : x->t.dtype;
     cli_slice_all(&x->s, x->t.ndim, x->t.shape);
-    return sliced ? cli_slice_parse(&x->s, open + 1, strlen(open) - 2) : CLI_OK;
+    return x->sliced ? cli_slice_parse(&x->s, open + 1, strlen(open) - 2) : CLI_OK;
 }
 
 static int
@@ -56,33 +62,38 @@ choose_format(extraction *x, const char *out)
     const bool st = name != NULL ? strcmp(name, "safetensors") == 0 : cli_ends_with(out, ".safetensors");
 
     x->format = npy ? CLI_FORMAT_NPY : st ? CLI_FORMAT_SAFETENSORS : CLI_FORMAT_BIN;
-    if (!cli_format_holds(x->format, x->t.dtype))
-        return cli_fail(CLI_UNSUPPORTED, "%s is %s, which %s files cannot hold; try %s.", x->t.name, ckp_dtype_name(x->t.dtype),
-                        npy ? "npy" : "safetensors", npy ? "safetensors or bin" : "npy or bin");
+    if (!cli_format_holds(x->format, x->out_dtype))
+        return cli_fail(CLI_UNSUPPORTED, "%s is %s, which %s files cannot hold; %stry %s.", x->t.name, ckp_dtype_name(x->t.dtype),
+                        npy ? "npy" : "safetensors", cli_widens(x->t.dtype) ? "--as f32 widens it, or " : "",
+                        npy ? "safetensors or bin" : "npy or bin");
     return CLI_OK;
 }
 
-/* "layer/0.weight" -> "layer_0.weight.npy": no name leaves the directory. */
+/* "layer/0.weight" and [3:5, 1] -> "layer_0.weight[3:5,1].npy": no name leaves the directory, no two slices have the same. */
 static char *
 default_name(const extraction *x)
 {
-    const char *ending = cli_format_holds(CLI_FORMAT_NPY, x->t.dtype)           ? ".npy"
-                         : cli_format_holds(CLI_FORMAT_SAFETENSORS, x->t.dtype) ? ".safetensors"
-                                                                                : ".bin";
-    const size_t n = strlen(x->t.name) < 200 ? strlen(x->t.name) : 200;
-    char *out = cli_alloc(n + 16);
+    const char *ending = cli_format_holds(CLI_FORMAT_NPY, x->out_dtype)           ? ".npy"
+                         : cli_format_holds(CLI_FORMAT_SAFETENSORS, x->out_dtype) ? ".safetensors"
+                                                                                  : ".bin";
+    const size_t n = strlen(x->t.name) < 180 ? strlen(x->t.name) : 180;
+    char *out = cli_alloc(n + SLICE_ROOM + 16), part[SLICE_ROOM];
 
+    if (x->sliced)
+        cli_slice_text(&x->s, part, sizeof part);
+    else
+        part[0] = '\0';
     (void)memcpy(out, x->t.name, n);
     for (size_t i = 0; i < n; i++)
         if (out[i] == '/' || (unsigned char)out[i] < 0x20 || (i == 0 && (out[i] == '.' || out[i] == '-')))
             out[i] = '_';
-    (void)memcpy(out + n, ending, strlen(ending) + 1);
+    (void)snprintf(out + n, SLICE_ROOM + 16, "%s%s", part, ending);
     return out;
 }
 
 /* ---- elements ------------------------------------------------------------------------------------------------------ */
 
-typedef struct window { uint8_t *bytes; uint64_t first, end, last; uint64_t done; } window;
+typedef struct window { uint8_t *bytes, *wide; uint64_t first, end, last; uint64_t done; } window;
 
 static uint64_t
 bytes_of(const extraction *x, uint64_t elements)
@@ -109,6 +120,15 @@ fetch(const extraction *x, window *w, uint64_t first, uint64_t end, uint64_t *n)
 }
 
 static int
+put_elements(const extraction *x, const window *w, cli_output *o, const uint8_t *p, uint64_t n)
+{
+    if (x->out_dtype == x->t.dtype)
+        return cli_output_put(o, p, (size_t)bytes_of(x, n));
+    cli_widen(x->t.dtype, w->wide, p, (size_t)n);
+    return cli_output_put(o, w->wide, (size_t)n * 4);
+}
+
+static int
 copy_run(extraction *x, window *w, cli_output *o, uint64_t first, uint64_t count)
 {
     const uint64_t end = first + count;
@@ -118,7 +138,7 @@ copy_run(extraction *x, window *w, cli_output *o, uint64_t first, uint64_t count
         uint64_t n = 0;
         code = fetch(x, w, at, end, &n);
         if (code == CLI_OK)
-            code = cli_output_put(o, w->bytes + bytes_of(x, at - w->first), (size_t)bytes_of(x, n));
+            code = put_elements(x, w, o, w->bytes + bytes_of(x, at - w->first), n);
         at += n;
         w->done += n;
         if (code == CLI_OK && cli_progress_step(&x->p, bytes_of(x, w->done), bytes_of(x, x->s.elements)) != 0)
@@ -146,16 +166,18 @@ copy_elements(extraction *x, cli_output *o)
     }
     w.last = x->s.ndim == 0 ? 1 : w.last;
     w.bytes = cli_alloc((size_t)bytes_of(x, WINDOW));
+    w.wide = cli_alloc(x->out_dtype != x->t.dtype ? (size_t)WINDOW * 4 : 1);
     while (code == CLI_OK && cli_walk_next(&walk, &first))
         code = copy_run(x, &w, o, first, walk.run);
     free(w.bytes);
+    free(w.wide);
     return code;
 }
 
 static int
 write_out(extraction *x, const char *out)
 {
-    const cli_array array = {x->t.name, x->t.dtype, x->s.out_ndim, x->s.out, bytes_of(x, x->s.elements)};
+    const cli_array array = {x->t.name, x->out_dtype, x->s.out_ndim, x->s.out, x->s.elements * ckp_dtype_bits(x->out_dtype) / 8};
     cli_output o = {0};
     size_t len = 0;
     char *head = NULL;
@@ -177,28 +199,36 @@ write_out(extraction *x, const char *out)
 }
 
 static int
+write_named(extraction *x)
+{
+    const bool named = x->a->output != NULL && !cli_output_is_dir(x->a);
+    char *made = default_name(x), *out = cli_output_path(x->a, made);
+
+    int code = out != NULL ? choose_format(x, out) : CLI_FILES;
+    if (code == CLI_OK && strcmp(out, "-") == 0 && isatty(STDOUT_FILENO) == 1 && !x->a->force)
+        code = cli_fail(CLI_USAGE, "standard output is a terminal: binary data is written to it with -f only.");
+    if (code == CLI_OK)
+        code = write_out(x, out);
+    if (code == CLI_OK && !x->a->quiet && !named)
+        cli_note("written to %s", out);
+    free(made);
+    free(out);
+    return code;
+}
+
+static int
 extract(const cli_args *a)
 {
     extraction x = {.a = a, .t = {.size = sizeof x.t}};
     cli_place place;
-    char *made = NULL;
 
     int code = cli_place_parse(&place, a->arg[0]);
     if (code == CLI_OK)
         code = cli_place_open(&x.ck, &place, a);
     if (code == CLI_OK)
         code = find(&x, a->arg[1]);
-    if (code == CLI_OK) {
-        const char *out = a->output != NULL ? a->output : (made = default_name(&x));
-        code = choose_format(&x, out);
-        if (code == CLI_OK && strcmp(out, "-") == 0 && isatty(STDOUT_FILENO) == 1 && !a->force)
-            code = cli_fail(CLI_USAGE, "standard output is a terminal: binary data is written to it with -f only.");
-        if (code == CLI_OK)
-            code = write_out(&x, out);
-        if (code == CLI_OK && !a->quiet && made != NULL)
-            cli_note("written to %s", out);
-    }
-    free(made);
+    if (code == CLI_OK)
+        code = write_named(&x);
     ckp_checkpoint_close(x.ck);
     cli_place_free(&place);
     return code;
@@ -210,11 +240,12 @@ const cli_command cli_cmd_extract = {
     .summary = "Write one tensor, or a slice of it, to a file",
     .text = "SLICE is as in Python, without steps: [1000:1010], [:, 3], [-1]. Only the chunks that hold it are read. The ending of --output\n"
             "chooses the format: .npy, .safetensors, anything else the elements alone; --format does whatever the ending. Without --output,\n"
-            "the file has the tensor's name.\n"
+            "the file is named after tensor and slice and is .npy, or .safetensors for types that numpy lacks, such as bf16; --as f32 widens\n"
+            "those to what .npy can hold.\n"
             "\n"
             "  ckpress extract model.ckp 'wte.weight[1000:1010]' -o rows.npy\n"
             "  ckpress extract runs/gpt@12000 wte.weight --format bin -o - | xxd | head",
-    .options = CLI_COMMON | CLI_HAS(CLI_OPT_OUTPUT) | CLI_HAS(CLI_OPT_FORMAT) | CLI_HAS(CLI_OPT_FORCE) | CLI_HAS(CLI_OPT_BASE) |
+    .options = CLI_COMMON | CLI_HAS(CLI_OPT_OUTPUT) | CLI_HAS(CLI_OPT_FORMAT) | CLI_HAS(CLI_OPT_AS) | CLI_HAS(CLI_OPT_FORCE) | CLI_HAS(CLI_OPT_BASE) |
                CLI_HAS(CLI_OPT_PROGRESS),
     .min_args = 2,
     .max_args = 2,

@@ -77,6 +77,11 @@ salvage(const cli_args *a)
     }
     cli_table_free(&s.tab);
     free(made);
+    if (st == CKP_EEXIST) {
+        (void)cli_told(st, &e);
+        cli_note("-f replaces it");
+        return cli_code(st);
+    }
     return st != CKP_OK ? cli_told(st, &e) : s.part + s.lost != 0 ? CLI_DATA : CLI_OK;
 }
 

@@ -97,9 +97,10 @@ const cli_command cli_cmd_verify = {
     .name = "verify",
     .args = "FILE|RUN[@STEP]...",
     .summary = "Check that files and runs are whole",
-    .text = "Checks structure (manifests, lengths, tables, indexes and that every base is there), reads everything and checks the hash of each\n"
-            "stored chunk. --decode also decodes it and checks the hash of the result; --structure reads no stored data. Every finding is told\n"
-            "on standard error, and the exit code is that of the first. A save that was cut short is no damage: it never was a checkpoint.\n"
+    .text = "Checks structure (manifests, lengths, tables, indexes, that every base is there), then reads everything and checks the hash of\n"
+            "each stored chunk. --decode also decodes it and checks the hash of the result; --structure reads no stored data. Every finding\n"
+            "is told on standard error, and the exit code is that of the first. A save that was cut short is no damage: it never was a\n"
+            "checkpoint.\n"
             "\n"
             "  ckpress verify runs/gpt\n"
             "  ckpress verify runs/gpt@12000 --decode",

@@ -8,6 +8,7 @@ typedef struct cli_output {
     FILE *f;
     const char *path;        /* must outlive this */
     char *tmp;               /* NULL: standard output */
+    bool named;              /* there is a file of the name tmp */
     bool replace;
 } cli_output;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "slice.h"
@@ -93,6 +94,7 @@ cli_slice_parse(cli_slice *s, const char *text, size_t len)
         if (!part(s, d, &p, end, &dropped))
             return cli_fail(CLI_USAGE, "[%.*s]: part %u is no index or range within %llu (ranges are FIRST:END, without a step).", (int)len,
                             text, d + 1, (unsigned long long)s->dim[d]);
+        s->dropped[d] = dropped;
         if (!dropped)
             s->out[s->out_ndim++] = s->count[d];
         if (p == end)
@@ -103,6 +105,38 @@ cli_slice_parse(cli_slice *s, const char *text, size_t len)
         s->out[s->out_ndim++] = s->count[d];
     count_elements(s);
     return CLI_OK;
+}
+
+static size_t
+part_text(const cli_slice *s, unsigned d, char *out, size_t cap)
+{
+    const unsigned long long first = s->first[d], end = s->first[d] + s->count[d];
+    const int n = s->dropped[d]                ? snprintf(out, cap, "%llu", first)
+                  : s->count[d] == s->dim[d] ? snprintf(out, cap, ":")
+                                               : snprintf(out, cap, "%llu:%llu", first, end);
+    return (size_t)n;
+}
+
+void
+cli_slice_text(const cli_slice *s, char *out, size_t cap)
+{
+    uint64_t mix = UINT64_C(0xcbf29ce484222325);     /* FNV-1a over the parts' text */
+    char part[64];
+    size_t n = 0;
+
+    for (unsigned d = 0; d < s->ndim; d++) {
+        part[0] = d == 0 ? '[' : ',';
+        const size_t len = 1 + part_text(s, d, part + 1, sizeof part - 1);
+        for (size_t i = 0; i < len; i++)
+            mix = (mix ^ (unsigned char)part[i]) * UINT64_C(0x100000001b3);
+        if (n + len + 2 <= cap)
+            (void)memcpy(out + n, part, len);
+        n += len;
+    }
+    if (n + 2 <= cap)
+        (void)memcpy(out + n, "]", 2);
+    else
+        (void)snprintf(out, cap, "[#%016llx]", (unsigned long long)mix);
 }
 
 /* ---- walking ------------------------------------------------------------------------------------------------------ */

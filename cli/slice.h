@@ -10,6 +10,7 @@ typedef struct cli_slice {
     unsigned ndim;                       /* of the tensor */
     uint64_t dim[CLI_MAX_DIMS];          /* its shape */
     uint64_t first[CLI_MAX_DIMS], count[CLI_MAX_DIMS];
+    bool dropped[CLI_MAX_DIMS];          /* by a plain index */
     unsigned out_ndim;                   /* a plain index drops its dimension */
     uint64_t out[CLI_MAX_DIMS];
     uint64_t elements;
@@ -18,6 +19,9 @@ typedef struct cli_slice {
 void cli_slice_all(cli_slice *s, unsigned ndim, const uint64_t *shape);
 /* text: what stands between the brackets. Told on stderr when it makes no sense: CLI_USAGE. */
 int cli_slice_parse(cli_slice *s, const char *text, size_t len);
+
+/* "[3:5,1]" for a file's name; when that does not fit, "[#" and a number that stands for it. */
+void cli_slice_text(const cli_slice *s, char *out, size_t cap);
 
 /* Walks the selected elements as runs that are contiguous in the tensor. */
 typedef struct cli_walk {

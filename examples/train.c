@@ -114,12 +114,17 @@ restore(ckp_run *run, training *t, ckp_error *err)
 }
 
 static ckp_status
-save(ckp_run *run, training *t, ckp_error *err)
+save(ckp_run *run, training *t, float loss, ckp_error *err)
 {
+    const ckp_metric metric = {"loss", (double)loss};   /* 'ckpress info' shows it */
+    ckp_save_options opt = CKP_SAVE_OPTIONS_INIT;
     ckp_state *state = NULL;
+
+    opt.metrics = &metric;
+    opt.n_metrics = 1;
     ckp_status st = describe(&state, t, err);
     if (st == CKP_OK)
-        st = ckp_run_save(run, t->done, state, NULL, NULL, err);   /* returns when the memory may change */
+        st = ckp_run_save(run, t->done, state, &opt, NULL, err);   /* returns when the memory may change */
     ckp_state_free(state);
     return st;
 }
@@ -146,7 +151,7 @@ train(const char *dir, int steps, ckp_profile profile)
     for (int i = 0; st == CKP_OK && i < steps; i++) {
         loss = step(&t);
         if (t.done % 10 == 0)
-            st = save(run, &t, &err);
+            st = save(run, &t, loss, &err);
     }
     if (st != CKP_OK) {
         (void)ckp_run_close(run, NULL);

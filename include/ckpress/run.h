@@ -21,7 +21,7 @@ typedef enum ckp_profile {
     CKP_PROFILE_LOSSLESS = 0, /**< every bit comes back */
     CKP_PROFILE_RESUME = 1,   /**< to train on: final loss inside seed noise after 10 restores */
     CKP_PROFILE_SMALL = 2,    /**< smaller; at most 12 steps of training lost per restore */
-    CKP_PROFILE_WEIGHTS = 3   /**< weights only, moments dropped */
+    CKP_PROFILE_WEIGHTS = 3   /**< weights to pass on. ckp_compress leaves moments out; others do by not putting them into the state */
 } ckp_profile;
 CKP_API const char *ckp_profile_name(ckp_profile p);            /* "lossless" ...; NULL for an unknown value */
 

@@ -48,8 +48,40 @@ mkdir here && cd here
 ckpress extract ../t.ckp ../evil
 ckpress extract ../t.ckp nan
 ckpress extract ../t.ckp f8
+ckpress extract -q ../m.ckp 'wte.weight[0:2]'
+ckpress extract -q ../m.ckp 'wte.weight[2:4, :3]'
+ckpress extract -q ../m.ckp 'wte.weight[7]'
+ckpress extract -q ../m.ckp 'head.weight[-1]'
 files
 cd ..
+echo "-- widened"
+ckpress extract m.ckp 'head.weight[8000]' --as f32 -o wide.npy
+ckpress extract m.ckp 'head.weight[8000]' -o narrow.bin
+ckpress extract m.ckp 'wte.weight[3]' --as f32 -o same.bin
+ckpress extract m.ckp 'wte.weight[3]' -o other.bin
+same same.bin other.bin
+python3 - <<'P'
+import json, struct
+halves = bytes(range(0, 256)) * 2 + struct.pack("<8H", 0x7C00, 0xFC00, 0x7E01, 0x0001, 0x8001, 0x03FF, 0x0400, 0x7BFF)
+text = json.dumps({"h": {"dtype": "F16", "shape": [len(halves) // 2], "data_offsets": [0, len(halves)]}}).encode()
+open("h.safetensors", "wb").write(len(text).to_bytes(8, "little") + text + halves)
+open("halves.bin", "wb").write(halves)
+P
+ckpress compress -q h.safetensors
+ckpress extract h.ckp h --as f32 -o h.bin
+python3 - <<'P'
+import struct
+npy = open("wide.npy", "rb").read()
+narrow = open("narrow.bin", "rb").read()
+assert b"'<f4'" in npy[:128]
+assert npy[-512:] == b"".join(b"\0\0" + narrow[i : i + 2] for i in range(0, 256, 2))
+halves = struct.unpack("<264e", open("halves.bin", "rb").read())
+wide = struct.unpack("<264f", open("h.bin", "rb").read())
+assert all(a == b or (a != a and b != b) for a, b in zip(halves, wide))
+print("every value the same")
+P
+code ckpress extract m.ckp head.weight --as f16 -o x
+code ckpress extract t.ckp f8 --as f32 -o x
 echo "-- what makes no sense"
 for slice in '[9000]' '[1, 2, 3]' '[0:10:2]' '[a]' '[]' '[1:2' '[::]'; do code ckpress extract m.ckp "wte.weight$slice" -o x; done
 code ckpress extract m.ckp head.weight -o x.npy

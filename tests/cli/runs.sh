@@ -3,11 +3,26 @@
 train run 60
 hide() { sed -E 's/hash [0-9a-f]{16}/hash N/; s/found [0-9a-f]{16}/found N/; s/step-([0-9]+)-[0-9a-f]{8}/step-\1-X/g; s/[0-9a-f]{32}/ID/g; s/20[0-9]{2}-[0-9]{2}-[0-9]{2} [0-9:]{5}/DATE/; s/ +[0-9.]+ k?B +[0-9.]+ +[0-9.]+x/ SIZE/'; }
 code ckpress ls run | hide
-code ckpress info run | hide | head -n 7
+code ckpress info run | hide | head -n 8 | sed -E 's/loss [0-9.e-]+/loss X/'
 code ckpress info run@30 | hide | head -n 2
 code ckpress ls run@30 | awk '{print $1, $2, $3, $4, $5}'
 code ckpress verify run --decode
 ckpress extract run@30 'layer.weight[3]' -o row.npy && stat -c %s row.npy
+echo "-- a checkpoint as a file"
+ckpress decompress -q run@30 run
+files | grep '[.]pt$'
+ckpress decompress -q run@30 -o w.safetensors
+ckpress extract -q run@30 layer.weight --format bin -o w.bin
+python3 - <<'P'
+import json
+raw = open("w.safetensors", "rb").read()
+n = int.from_bytes(raw[:8], "little")
+a, b = json.loads(raw[8 : 8 + n])["layer.weight"]["data_offsets"]
+print("the same weights" if raw[8 + n + a : 8 + n + b] == open("w.bin", "rb").read() else "other weights")
+P
+code ckpress decompress run@31
+code ckpress verify run@30 --decode
+code ckpress verify run@31
 code ckpress ls run@31
 ckpress ls run --json >list.json
 ckpress info run --json >info.json
@@ -15,6 +30,7 @@ python3 - <<'P'
 import json
 l, i = json.load(open("list.json")), json.load(open("info.json"))
 print([(e["step"], e["kind"], e["health"]) for e in l])
+print(list(i["metrics"]), all(0 < v < 10 for v in i["metrics"].values()))
 print(i["step"], i["kind"], i["profile"], sorted(i["roles"]), len(i["chain"]), i["chain_length"])
 assert l[-1]["dir"] == i["dir"] and l[-1]["base"] == i["chain"][0]
 assert i["stored_bytes"] == sum(r["stored_bytes"] for r in i["roles"].values()) + i["overhead_bytes"]
@@ -22,8 +38,9 @@ P
 echo "-- the newest one damaged"
 newest=$(echo run/step-00000060-*)
 flip "$newest/shard-00000-of-00001.ckp" 300
-code ckpress verify run | hide
-code ckpress verify run --data | hide | sed -E 's/(offset|at byte) [0-9]+/\1 N/g'
+code ckpress verify run --structure | hide
+code ckpress verify run@50 | hide
+code ckpress verify run | hide | sed -E 's/(offset|at byte) [0-9]+/\1 N/g'
 echo "-- its manifest gone: it never was a checkpoint"
 rm "$newest/manifest.json"
 code ckpress ls run | hide | tail -n 3

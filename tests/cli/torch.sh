@@ -72,6 +72,36 @@ a, b = torch.load("s.pt", weights_only=True), torch.load("back/lossy.pt", weight
 w, x = a["model"]["0.weight"], b["model"]["0.weight"]
 print("close" if (w - x).square().mean() < w.square().mean() else "far", a["optimizer"]["param_groups"] == b["optimizer"]["param_groups"])
 P
+echo "-- roles of a lossless file are found, not stored"
+ckpress info s.ckp --json | python3 -c 'import json, sys; i = json.load(sys.stdin); print(i["params"], sorted(i["roles"]), i["roles_matched"])'
+ckpress info s.ckp | grep -c 'roles by names and shapes'
+ckpress ls s.ckp | awk '{print $2}' | sort | uniq -c | sort -k 2 | tr -s ' '
+echo "-- weights alone"
+code ckpress compress --profile weights s.pt -o w.ckp | sed -E 's/w.ckp: .*/w.ckp/; s/[0-9.]+ kB/SIZE/'
+ckpress ls w.ckp | grep -c 'exp_avg' || true
+ckpress compress -q --json --profile weights -f s.pt -o w.ckp | grep -E '"(coded|profile|lossy_tensors|reason|dropped)'
+ckpress decompress -q w.ckp -o back/w.pt
+"$torch" - <<'P'
+import torch
+a, b = torch.load("s.pt", weights_only=True), torch.load("back/w.pt", weights_only=True)
+print(b["optimizer"]["state"], a["optimizer"]["param_groups"] == b["optimizer"]["param_groups"], list(a) == list(b))
+net = torch.nn.Sequential(torch.nn.Linear(96, 160), torch.nn.ReLU(), torch.nn.Linear(160, 96, bias=False))
+net.load_state_dict(b["model"])
+opt = torch.optim.AdamW(net.parameters())
+opt.load_state_dict(b["optimizer"])  # a fresh optimizer with the groups' settings
+net(torch.randn(2, 96)).sum().backward()
+opt.step()
+print("trains on")
+P
+echo "-- what is not lossy although it was asked for, and what a format has no place for"
+"$torch" -c 'import torch; torch.save({"w": torch.randn(64, 64)}, "bare.pt")'
+code ckpress compress --profile small bare.pt -o x.ckp | sed -E 's/x.ckp: .*/x.ckp/; s/[0-9.]+ kB/SIZE/'
+"$torch" -c 'import torch; torch.save({"n": torch.arange(5), "name": "x", 3: {"lr": 0.1}, "list": [1, 2.0]}, "ints.pt")'
+code ckpress compress --profile resume ints.pt | sed -E 's/ints.ckp: .*/ints.ckp/; s/[0-9.]+ kB/SIZE/'
+ckpress compress -qf --json --profile weights ints.pt | grep -E '"(coded|reason)'
+code ckpress decompress ints.ckp -o ints.safetensors | sed -E 's/ints.safetensors: .*/ints.safetensors/; s/[0-9.]+ kB/SIZE/'
+ckpress decompress -qf --json ints.ckp -o ints.safetensors | grep values
+code ckpress decompress -f weights.ckp -o weights.safetensors | sed -E 's/weights.safetensors: .*/weights.safetensors/; s/[0-9.]+ kB/SIZE/'
 echo "-- pickles that ask for more"
 "$torch" - <<'P'
 import os, torch
