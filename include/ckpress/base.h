@@ -57,6 +57,7 @@ typedef enum ckp_status {
     CKP_EMISMATCH = -45,   /**< names, dtypes or shapes differ from what the caller holds */
     CKP_EPATH = -46,       /**< a name that would leave its directory */
     CKP_EUNSAFE = -47,     /**< a pickle that asks for something outside the allow-list */
+    CKP_EPARTIAL = -48,    /**< memory of the caller is partly written and must not be used: its file failed between proof and writing */
     CKP_EINTERNAL = -60    /**< a bug in ckpress */
 } ckp_status;
 

@@ -197,6 +197,13 @@ CKP_API uint32_t ckp_checkpoint_find(const ckp_checkpoint *ck, const char *name)
 /** The encoded tree of plain values (ckp_tree_reader), *len 0 when none was saved. Valid while ck lives. */
 CKP_API const void *ckp_checkpoint_tree(const ckp_checkpoint *ck, size_t *len);
 
+/**
+ * Keeps the files of the whole chain in memory, so that no read from now on can fail for a file's sake. Call it before `ck` is shared among
+ * threads. A failure changes nothing that matters: reads go to the files as before.
+ * @param max_bytes  of memory that it may take.
+ * @return CKP_OK; CKP_ELIMIT: more than max_bytes; CKP_ENOMEM, CKP_EIO, CKP_ETRUNCATED.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_hold(ckp_checkpoint *ck, uint64_t max_bytes, ckp_error *err);
 /** Where a tensor goes. */
 typedef struct ckp_target {
     uint32_t index;              /**< in the checkpoint */
@@ -208,7 +215,9 @@ typedef struct ckp_target {
 } ckp_target;
 /**
  * Reads tensors into the caller's memory, all or nothing: every hash, dtype and shape of the whole chain is checked, and every chunk
- * decoded once for proof, before the first byte of a target is written.
+ * decoded once for proof, before the first byte of a target is written. What remains is a file that can no longer be read between the
+ * two (a failing disk, somebody who cuts it short): then it is tried once more, and fails with CKP_EPARTIAL, targets being undefined. After
+ * ckp_checkpoint_hold that cannot be.
  * @param threads  0: one a processor.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_read(ckp_checkpoint *ck, const ckp_target *t, size_t n, unsigned threads, ckp_error *err);

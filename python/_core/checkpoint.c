@@ -282,6 +282,29 @@ targets_from(targets *all, PyObject *list)
     return true;
 }
 
+PyDoc_STRVAR(hold_doc, "hold(max_bytes)\n--\n\nThe files of the chain into memory: reads cannot fail for a file's sake any more.");
+
+static PyObject *
+checkpoint_hold(checkpoint_object *self, PyObject *arg)
+{
+    const unsigned long long max = PyLong_AsUnsignedLongLong(arg);
+    if (PyErr_Occurred() != NULL || !enter(self))
+        return NULL;
+    ckp_error err = {0};
+    ckp_status st = CKP_OK;
+    if (self->users == 1) {      /* ours */
+        Py_BEGIN_ALLOW_THREADS
+        st = ckp_checkpoint_hold(self->ck, max, &err);
+        Py_END_ALLOW_THREADS
+    } else {
+        PyErr_SetString(PyExc_RuntimeError, "the checkpoint is in use by another thread");
+    }
+    leave(self);
+    if (PyErr_Occurred() != NULL)
+        return NULL;
+    return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+}
+
 PyDoc_STRVAR(read_doc, "read(targets, threads=0)\n--\n\nReads tensors into the caller's memory, all or nothing. A target is\n"
                        "(index, dtype, shape, strides in elements or None, data pointer or writable buffer).");
 
@@ -366,6 +389,7 @@ static PyMethodDef methods[] = {
     {"tensor", (PyCFunction)(void (*)(void))checkpoint_tensor, METH_O, tensor_doc},
     {"find", (PyCFunction)(void (*)(void))checkpoint_find, METH_O, find_doc},
     {"tree", (PyCFunction)(void (*)(void))checkpoint_tree, METH_NOARGS, tree_doc},
+    {"hold", (PyCFunction)(void (*)(void))checkpoint_hold, METH_O, hold_doc},
     {"read", (PyCFunction)(void (*)(void))checkpoint_read, METH_VARARGS, read_doc},
     {"read_range", (PyCFunction)(void (*)(void))checkpoint_read_range, METH_VARARGS, range_doc},
     {NULL, NULL, 0, NULL},

@@ -224,6 +224,8 @@ class Checkpointer:
             MismatchError: names, dtypes or shapes differ; ``missing``, ``unexpected``, ``mismatched`` list them. Also when an optimizer or
                 scheduler is of another class than the saved one and keeps other things (AdamW's state into SGD), or has other param_groups,
                 with ``strict=False`` too: to go on with a new optimizer, leave it out.
+            PartlyWrittenError: the disk failed for good after everything had been proved, while live tensors were written, and the files are
+                too large to be kept in memory: ``tensors`` names what must not be used (docs/runs.md).
             NotFoundError: no such step; or checkpoints are there but none is whole: training from scratch is not what was meant.
         """
         with self._lock:
@@ -235,7 +237,7 @@ class Checkpointer:
                 return None
             try:
                 done = self._restore_from(ck, dict(objects), strict)
-                self._run.adopt(ck)
+                self._adopt(ck)
                 self.restored = ck.info()
             finally:
                 ck.close()
@@ -252,6 +254,13 @@ class Checkpointer:
         for line in ck.notes().splitlines():
             warnings.warn(f"ckpress: {line}", RuntimeWarning, stacklevel=4)
         return ck
+
+    def _adopt(self, ck: Any) -> None:
+        """The restore has succeeded, and must not seem to have failed only because the next save will be larger."""
+        try:
+            self._run.adopt(ck)
+        except Error as e:
+            warnings.warn(f"ckpress: restored, but the next checkpoint cannot be a delta against it: {e}", RuntimeWarning, stacklevel=4)
 
     def _any_committed(self) -> bool:
         """Whether some directory of the run ever was a checkpoint: one without manifest was only begun."""

@@ -3,7 +3,7 @@
 
 Order: (1) every name, dtype and shape is compared; (2) values for objects that load themselves are read into fresh memory; (3) those
 objects load, each with its former state kept to go back to; (4) the live tensors are read in place by one call that writes nothing
-unless every hash has been checked; (5) assignments that cannot fail. A failure in (3) or (4) takes back what (3) did.
+unless every hash has been checked, from files kept in memory where they fit; (5) assignments that cannot fail. A failure in (3) or (4) takes back what (3) did.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from . import _dtypes
 from ._decode import Leaf, build, leaves
 from ._tensors import builder, read_all
 from ._views import is_torch_tensor, torch_module
-from .errors import mismatch
+from .errors import LimitError, NoMemoryError, PartlyWrittenError, mismatch
 
+HOLD_MAX = 1 << 30  # bytes of memory for the files of a chain; a third of what is restored, which a lossy chain does not exceed, if that is less
 LIST_MAX = 5  # names in a message
 
 
@@ -150,6 +151,8 @@ class Plan:
     def run(self, threads: int) -> None:
         """Checks, reads and applies."""
         self.check()
+        if self._targets:
+            self._hold()
         if self._fresh:
             self._made.update(read_all(self.ck, self._fresh, None, threads))
         leaf = builder(self._made)
@@ -168,6 +171,22 @@ class Plan:
         for assign in self._finals:
             assign()
 
+    def _hold(self) -> None:
+        raw = sum(self.infos[leaf.index]["raw_bytes"] for leaf, _, _ in self._targets)
+        try:
+            self.ck.hold(min(HOLD_MAX, (64 << 20) + raw // 3))
+        except (LimitError, NoMemoryError):
+            pass
+
+    def _read(self, targets: list[Any], threads: int) -> None:
+        """The one moment in which a live tensor could be left half written. With the files in memory nothing can go wrong in it; where
+        they are too large for that, a disk that fails just then is told with all names."""
+        try:
+            self.ck.read(targets, threads)
+        except PartlyWrittenError as e:
+            e.tensors = [label for _, _, label in self._targets]
+            raise
+
     def _read_in_place(self, threads: int) -> None:
         targets = []
         for leaf, live, _ in self._targets:
@@ -180,7 +199,7 @@ class Plan:
                 pointer = live.__array_interface__["data"][0]
             targets.append((leaf.index, info["dtype"], info["shape"], strides, pointer))
         if targets:
-            self.ck.read(targets, threads)
+            self._read(targets, threads)
         _tell_autograd([live for _, live, _ in self._targets if is_torch_tensor(live)])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import _core, _dtypes
 from ._decode import Leaf
-from .errors import CorruptError, InvalidError, NoMemoryError, UnsupportedError, make
+from .errors import CorruptError, InvalidError, NoMemoryError, PartlyWrittenError, UnsupportedError, from_status, make
 
 #: What ``framework=`` may be; None: as it was saved, else whatever is installed.
 FRAMEWORKS = ("torch", "numpy", "buffer")
@@ -130,7 +130,10 @@ def read_all(ck: Any, wanted: list[Leaf], framework: str | None, threads: int) -
             obj, memory = allocate(info, leaf.as_, framework)
             made[root] = obj
             targets.append((leaf.index, info["dtype"], info["shape"], None, memory))
-    ck.read(targets, threads)
+    try:
+        ck.read(targets, threads)
+    except PartlyWrittenError as e:  # memory that nobody has seen: just a read that failed
+        raise from_status(-20, "input/output error", e.errno or 0, str(e).partition(": ")[2], e.file, e.tensor, e.offset) from None
     return {index: made[root] for index, root in home.items()}
 
 

@@ -128,6 +128,18 @@ class UnsafeError(Error):
     """A pickle that asks for something outside the allow-list."""
 
 
+class PartlyWrittenError(Error, OSError):
+    """A restore failed after it had begun to write: the file could no longer be read, twice. Do not train on.
+
+    Attributes:
+        tensors: names of the live tensors that now hold neither what they held nor what was saved. Restore again, or end the process.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.tensors: list[str] = []
+
+
 class InternalError(Error):
     """A bug in ckpress."""
 
@@ -155,6 +167,7 @@ BY_STATUS: dict[int, type[Error]] = {
     -45: MismatchError,
     -46: PathError,
     -47: UnsafeError,
+    -48: PartlyWrittenError,
     -60: InternalError,
 }
 

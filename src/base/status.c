@@ -34,6 +34,7 @@ ckp_status_name(ckp_status st)
     case CKP_EMISMATCH: return "mismatch";
     case CKP_EPATH: return "unsafe path";
     case CKP_EUNSAFE: return "unsafe pickle";
+    case CKP_EPARTIAL: return "partly written";
     case CKP_EINTERNAL: return "internal error";
     }
     return "unknown";

@@ -107,5 +107,7 @@ CKP_MUST_USE ckp_status ckpi_reader_size(ckpi_reader *r, uint64_t *size, ckp_err
 CKP_MUST_USE ckp_status ckpi_reader_read(ckpi_reader *r, uint64_t off, void *dst, size_t n, ckp_error *err);
 /* Up to n bytes; *got says how many (less only at the end). */
 CKP_MUST_USE ckp_status ckpi_reader_some(ckpi_reader *r, uint64_t off, void *dst, size_t n, size_t *got, ckp_error *err);
+/* Keeps the whole file in memory: later reads cannot fail. Before the reader is shared among threads; a failure leaves it as it was. */
+CKP_MUST_USE ckp_status ckpi_reader_hold(ckpi_reader *r, ckp_error *err);
 void ckpi_reader_free(ckpi_reader *r);
 #endif

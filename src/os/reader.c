@@ -32,8 +32,9 @@ struct ckpi_reader {
     int fd;                 /* FROM_FD, FROM_PIPE */
     bool own_fd;
     uint64_t start;         /* FROM_FD: where the caller's descriptor stood */
-    const uint8_t *mem;     /* FROM_MEM */
+    const uint8_t *mem;     /* FROM_MEM, or held */
     size_t mem_len;
+    uint8_t *held;          /* ckpi_reader_hold; NULL: none */
     uint8_t *win;           /* FROM_PIPE */
     uint64_t win_off;
     size_t win_len;
@@ -150,6 +151,10 @@ ckp_status
 ckpi_reader_size(ckpi_reader *r, uint64_t *size, ckp_error *err)
 {
     struct stat sb;
+    if (r->held != NULL) {
+        *size = r->mem_len;
+        return CKP_OK;
+    }
     switch (r->kind) {
     case FROM_FILE:
         return r->fs->ops->size(r->file, size, err);
@@ -233,6 +238,10 @@ ckpi_reader_some(ckpi_reader *r, uint64_t off, void *dst, size_t n, size_t *got,
     *got = 0;
     if (n == 0 || off > UINT64_MAX - n)
         return CKP_OK;
+    if (r->held != NULL) {
+        mem_some(r, off, dst, n, got);
+        return CKP_OK;
+    }
     switch (r->kind) {
     case FROM_FILE:
         return r->fs->ops->read_at(r->file, off, dst, n, got, err);
@@ -262,6 +271,28 @@ ckpi_reader_read(ckpi_reader *r, uint64_t off, void *dst, size_t n, ckp_error *e
     return CKP_ETRUNCATED;
 }
 
+ckp_status
+ckpi_reader_hold(ckpi_reader *r, ckp_error *err)
+{
+    uint64_t size = 0;
+    if (r->kind == FROM_MEM || r->held != NULL)
+        return CKP_OK;
+    ckp_status st = ckpi_reader_size(r, &size, err);
+    if (st != CKP_OK)
+        return st;
+    uint8_t *p = size < SIZE_MAX ? ckpi_malloc((size_t)size + 1, 1) : NULL;
+    if (p == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to hold the %llu bytes of '%.200s'", (unsigned long long)size, r->name);
+    st = ckpi_reader_read(r, 0, p, (size_t)size, err);
+    if (st != CKP_OK) {
+        free(p);
+        return st;
+    }
+    r->mem = r->held = p;
+    r->mem_len = (size_t)size;
+    return CKP_OK;
+}
+
 void
 ckpi_reader_free(ckpi_reader *r)
 {
@@ -272,6 +303,7 @@ ckpi_reader_free(ckpi_reader *r)
     if (r->own_fd)
         close(r->fd);
     free(r->win);
+    free(r->held);
     free(r->name);
     free(r);
 }

@@ -19,6 +19,23 @@ ckpi_checkpoint_check(const ckp_checkpoint *ck, ckp_error *err)
     return CKP_OK;
 }
 
+ckp_status
+ckp_checkpoint_hold(ckp_checkpoint *ck, uint64_t max_bytes, ckp_error *err)
+{
+    uint64_t left = max_bytes;
+    ckp_status st = ckpi_checkpoint_check(ck, err);
+
+    for (size_t l = 0; st == CKP_OK && l < ck->lin->n; l++) {
+        const ckpi_fmt_file *f = ck->lin->level[l].f;
+        if (f->length > left)
+            return ckpi_fail(err, CKP_ELIMIT, "the chain's files have more than %llu bytes", (unsigned long long)max_bytes);
+        left -= f->length;
+    }
+    for (size_t l = 0; st == CKP_OK && l < ck->lin->n; l++)
+        st = ckpi_reader_hold(ck->lin->level[l].f->r, err);
+    return st;
+}
+
 void
 ckp_checkpoint_close(ckp_checkpoint *ck)
 {

@@ -3,6 +3,7 @@
  * Reading into the caller's memory, all or nothing: every unit is decoded once for proof before the first byte of a target is written,
  * so that a restore that fails leaves the live model as it was.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/bytes.h"
@@ -148,23 +149,37 @@ read_unit(void *user, size_t u, ckpi_scratch *ws, ckp_error *err)
     return ckpi_decode_unit(j->ck->lin, &j->ck->unit[u], j->want[u], j->write ? to_targets : NULL, (void *)(uintptr_t)j, ws, j->cpu, err);
 }
 
+/* Where it failed stays in *err. */
+static ckp_status
+partly_written(const read_job *j, ckp_status st, ckp_error *err)
+{
+    if (err == NULL)
+        return CKP_EPARTIAL;
+    char why[sizeof err->text];
+    (void)memcpy(why, err->text, sizeof why);
+    (void)snprintf(err->text, sizeof err->text, "%s twice while %zu tensors were being written, which now hold neither the old nor the new: %.500s",
+                   ckp_status_name(st), j->n, why);
+    err->code = CKP_EPARTIAL;
+    return CKP_EPARTIAL;
+}
+
 /*
- * After proof, only the machine can fail the writing. Memory that is short now sufficed a moment ago: once more, with the memory of one
- * thread, rather than leave tensors half written.
+ * After proof, only the machine can fail the writing: memory that is short now and sufficed a moment ago, a file that can no longer be
+ * read. Once more, with the memory of one thread, rather than leave tensors half written; and if that fails too, said so.
  */
 static ckp_status
 write_units(read_job *j, ckpi_ctx *ctx, ckp_error *err)
 {
     j->write = true;
     ckp_status st = ckpi_ctx_run(ctx, j->ck->n_units, read_unit, j, err);
-    if (st != CKP_ENOMEM)
+    if (st == CKP_OK)
         return st;
     st = CKP_OK;
     for (size_t u = 0; st == CKP_OK && u < j->ck->n_units; u++) {
         ckpi_scratch_reset(ctx->ws[0]);
         st = read_unit(j, u, ctx->ws[0], err);
     }
-    return st;
+    return st == CKP_OK ? st : partly_written(j, st, err);
 }
 
 ckp_status

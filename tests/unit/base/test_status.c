@@ -22,7 +22,8 @@ statuses_are_pinned_and_named(void **state)
         {CKP_OK, 0}, {CKP_EINVAL, -1}, {CKP_ENOMEM, -2}, {CKP_ELIMIT, -3}, {CKP_EUNSUPPORTED, -4}, {CKP_ECANCELLED, -5},
         {CKP_EBUSY, -6}, {CKP_EFORK, -7}, {CKP_ESTATE, -8}, {CKP_EIO, -20}, {CKP_ENOTFOUND, -21}, {CKP_EEXIST, -22},
         {CKP_ENOSPC, -23}, {CKP_EACCESS, -24}, {CKP_ECORRUPT, -40}, {CKP_ETRUNCATED, -41}, {CKP_EFORMAT, -42},
-        {CKP_EVERSION, -43}, {CKP_EBASE, -44}, {CKP_EMISMATCH, -45}, {CKP_EPATH, -46}, {CKP_EUNSAFE, -47}, {CKP_EINTERNAL, -60},
+        {CKP_EVERSION, -43}, {CKP_EBASE, -44}, {CKP_EMISMATCH, -45}, {CKP_EPATH, -46}, {CKP_EUNSAFE, -47}, {CKP_EPARTIAL, -48},
+        {CKP_EINTERNAL, -60},
     };
     for (size_t i = 0; i < CHECK_COUNT(pinned); i++) {
         assert_int_equal((int)pinned[i].st, pinned[i].value);

@@ -154,6 +154,29 @@ use(void *user)
     return st;
 }
 
+/* Held, a file may be cut, and goes on reading as it was. */
+static void
+test_hold(void **state)
+{
+    uint8_t *all = content();
+    ckpi_fs *fs = tmpdir_fs(state);
+    ckpi_reader *r[2] = {NULL, NULL};
+    tmpdir_write(state, "f", all, SIZE);
+    assert_ok(ckpi_reader_file(&r[0], fs, "f", NULL));
+    assert_ok(ckpi_reader_path(&r[1], tmpdir_path(state, "f"), NULL));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(ckpi_reader_hold(r[i], NULL));
+        assert_ok(ckpi_reader_hold(r[i], NULL));
+    }
+    assert_int_equal(truncate(tmpdir_path(state, "f"), 10), 0);
+    for (int i = 0; i < 2; i++) {
+        check(r[i], all, true);
+        ckpi_reader_free(r[i]);
+    }
+    ckpi_fs_free(fs);
+    free(all);
+}
+
 static void
 test_no_memory(void **state)
 {
@@ -169,7 +192,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_DIR(test_sources), cmocka_unit_test(test_pipe), WITH_DIR(test_errors), WITH_DIR(test_no_memory),
+        WITH_DIR(test_sources), cmocka_unit_test(test_pipe), WITH_DIR(test_errors), WITH_DIR(test_hold),
+        WITH_DIR(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
