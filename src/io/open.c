@@ -11,7 +11,6 @@ static const uint8_t legacy_magic[] = {0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9,
 
 static const struct { size_t at, len; const char *bytes, *what; } others[] = {
     {257, 5, "ustar", "a tar file (torch.save before 0.1.10 wrote such): load and save it again with torch"},
-    {0, 8, "\x89" "CKP\r\n\x1a\n", "a .ckp file, compressed already: 'ckpress decompress' gives back what it was"},
     {0, 8, "\x89HDF\r\n\x1a\n", "an HDF5 file"},
     {0, 4, "GGUF", "a GGUF file"},
     {0, 6, "\x93NUMPY", "a single numpy array"},
@@ -25,6 +24,8 @@ not_ours(const uint8_t *head, size_t n, ckp_error *err)
 {
     if (n == 0)
         return ckpi_fail(err, CKP_ETRUNCATED, "the file is empty");
+    if (n >= 8 && memcmp(head, "\x89" "CKP\r\n\x1a\n", 8) == 0)
+        return ckpi_fail(err, CKP_EFORMAT, "this is a .ckp file, compressed already: 'ckpress decompress' gives back what it was");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (n >= others[i].at + others[i].len && memcmp(head + others[i].at, others[i].bytes, others[i].len) == 0)
             return ckpi_fail(err, CKP_EUNSUPPORTED, "this is %s", others[i].what);

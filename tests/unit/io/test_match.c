@@ -283,12 +283,56 @@ test_state(void **state)
     check_roles(&m, "w/a", true);
 }
 
+/* What an optimizer keeps for each parameter goes; its groups, the model and what else refers to a tensor stay. */
+static void
+test_drop(void **state)
+{
+    (void)state;
+    maker m;
+    ckpi_dropped gone;
+    uint64_t values = 0;
+    char names[200];
+
+    start(&m, 4);
+    text(&m, "optimizer");
+    optimizer(&m, true);
+    text(&m, "model");
+    model(&m, "w", 3, 4);
+    text(&m, "kept");            /* the first moment once more: it must not go with the optimizer */
+    put(&m, (ckp_tree_node){.type = CKP_TREE_TENSOR, .tensor = 0});
+    text(&m, "p");
+    open_node(&m, CKP_TREE_DICT, 1);
+    text(&m, "n");
+    put(&m, (ckp_tree_node){.type = CKP_TREE_NONE});
+    assert_int_equal(ckpi_drop_optimizers(m.s, &gone, NULL), CKP_OK);
+    assert_int_equal(gone.tensors, 5);
+    assert_int_equal(gone.bytes, (3 + 4 + 4 + 1 + 1) * 4);
+    assert_int_equal(m.s->n, 3);
+    assert_int_equal(ckpi_state_find(m.s, "o/0/m"), 0);
+    assert_int_equal(ckpi_state_find(m.s, "o/1/m"), UINT32_MAX);
+    assert_int_equal(ckpi_match_state(m.s, count_notice, NULL, NULL), CKP_OK);
+    assert_int_equal(ckpi_state_seal(m.s, NULL), CKP_OK);
+    assert_int_equal(m.s->t[ckpi_state_find(m.s, "w/a")].role, CKP_ROLE_WEIGHT);
+    assert_int_equal(m.s->t[0].role, CKP_ROLE_OTHER);
+    assert_int_equal(notices, 0);
+    /* betas, param_names, params: two each; and p/n */
+    assert_int_equal(ckpi_tree_plain(m.s->tree.data, m.s->tree.len, &values, names, sizeof names, NULL), CKP_OK);
+    assert_int_equal(values, 7);
+    assert_non_null(strstr(names, "optimizer/param_groups/0/betas/0, "));
+    assert_int_equal(ckpi_tree_plain(m.s->tree.data, m.s->tree.len, &values, names, 8, NULL), CKP_OK);
+    assert_string_equal(names, "...");      /* no room for the paths */
+    /* a second time there is nothing to drop */
+    assert_int_equal(ckpi_drop_optimizers(m.s, &gone, NULL), CKP_OK);
+    assert_int_equal(gone.tensors, 0);
+    ckp_state_free(m.s);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order), cmocka_unit_test(test_groups), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_strip), cmocka_unit_test(test_state),
+        cmocka_unit_test(test_strip), cmocka_unit_test(test_state), cmocka_unit_test(test_drop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
