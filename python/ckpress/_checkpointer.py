@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal as signals_module
 import threading
 import warnings
@@ -20,15 +21,16 @@ from ._names import Attr
 from ._plan import Plan
 from ._restore import Restorer, check_object_name, class_of, kind_of, saved_form
 from ._views import is_torch_tensor
-from .errors import CorruptError, Error, InvalidError, NotFoundError, make
+from .errors import CorruptError, Error, InvalidError, NotFoundError, UnsupportedError, make
 
 LAYOUT = 1  # of the tree's root, as save() writes it
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 RESERVED = ("step", "rng", "ckpress")
 STEP_MAX = (1 << 63) - 1
 
 
 class Checkpointer:
-    """Saves and restores a training run in a directory.
+    """Saves and restores a training run in a local directory.
 
     One process writes to a run at a time; any number reads. Use it from one thread, or from several: calls wait for each other.
 
@@ -50,7 +52,7 @@ class Checkpointer:
             is called too). Main thread only.
 
     Attributes:
-        dir: as given.
+        dir: absolute.
         values: immutable plain values of the last restore, by name.
         restored: what the restored checkpoint says of itself (step, name, metrics, sizes ...); None before a restore.
 
@@ -80,8 +82,11 @@ class Checkpointer:
             raise make(InvalidError, f"when_busy must be 'wait' or 'skip', not {when_busy!r}")
         # 0 must not come to mean "keep none" or "keep all" by accident.
         keep = 0 if keep_last is None else whole("keep_last", keep_last, 1, (1 << 32) - 1)
+        seconds = whole("lock_seconds", lock_seconds, 2, 86400)
         options = coding(profile, quality, threads, effort, memory_budget)
-        self.dir = os.fspath(dir)
+        if _URL.match(os.fsdecode(dir)):
+            raise make(UnsupportedError, f"{os.fsdecode(dir)}: a run must be a directory; this version writes to no URLs")
+        self.dir = os.path.abspath(os.fspath(dir))  # a training may change its working directory
         self._profile = profile
         self._threads = threads
         self._rng = rng
@@ -92,10 +97,16 @@ class Checkpointer:
         self._last: tuple[int, bool, list[Any]] | None = None  # step, final, fingerprint of the live tensors at the last save
         self.values: dict[str, Any] = {}
         self.restored: dict[str, Any] | None = None
-        self._run = _core.Run(self.dir, options, whole("key_every", key_every, 1, 4096), keep, when_busy == "skip", lock_seconds)
+        self._run = _core.Run(self.dir, options, whole("key_every", key_every, 1, 4096), keep, when_busy == "skip", seconds)
         # At the end of the process, too, a save in flight is finished.
         self._finalizer = weakref.finalize(self, _close_quietly, self._run)
-        self._handlers = {int(s): signals_module.signal(s, self._on_signal) for s in signals}
+        self._handlers: dict[int, Any] = {}
+        try:
+            for number in signals:
+                self._handlers[int(number)] = signals_module.signal(number, self._on_signal)
+        except BaseException:  # a handler that stays would keep this object, and with it the run's lock
+            self._end()
+            raise
 
     # ---- objects ----
 
@@ -107,9 +118,7 @@ class Checkpointer:
                 dicts, lists or plain values. The name ``model`` gives tensors ``model/wte.weight``.
         """
         with self._lock:
-            for name in objects:
-                check_object_name(name, RESERVED)
-            self._objects.update(objects)
+            self._objects = self._with(objects)
 
     # ---- saving ----
 
@@ -144,32 +153,38 @@ class Checkpointer:
             Error: this save's failure, or that of the *previous* one, found out only now; then this state was not saved either and
                 the call may be repeated.
         """
-        whole("step", step, 0, STEP_MAX)
+        step = whole("step", step, 0, STEP_MAX)
         with self._lock:
             if self._run.closed:
                 raise ValueError("the checkpointer is closed")
-            self.register(**objects)
-            state = self._collect(step)
+            together = self._with(objects)
+            state = self._collect(step, together)
+            self._objects = together  # what cannot be saved is not registered either
             taken = self._run.save(step, state, final, key, wait, None if metrics is None else _floats(metrics))
             if taken:
                 self._last = (step, final, _fingerprint(self._objects))
                 self._wanted.clear()
             return bool(taken)
 
-    def _collect(self, step: int) -> Any:
-        if not self._objects:
+    def _with(self, objects: Mapping[str, Any]) -> dict[str, Any]:
+        for name in objects:
+            check_object_name(name, RESERVED)
+        return {**self._objects, **objects}
+
+    def _collect(self, step: int, objects: dict[str, Any]) -> Any:
+        if not objects:
             raise make(InvalidError, "nothing to save: give objects to restore(), register() or save()")
         root: dict[str, Any] = {"step": step}
-        root.update((name, saved_form(obj)) for name, obj in self._objects.items())
+        root.update((name, saved_form(obj)) for name, obj in objects.items())
         if self._rng:
             root["rng"] = _rng.get()
         root["ckpress"] = {
             "layout": LAYOUT,
-            "kinds": {name: kind_of(obj) for name, obj in self._objects.items()},
-            "classes": {name: class_of(obj) for name, obj in self._objects.items()},
+            "kinds": {name: kind_of(obj) for name, obj in objects.items()},
+            "classes": {name: class_of(obj) for name, obj in objects.items()},
         }
         # Parameters are known by the objects themselves, not by what they gave.
-        collector = Collector(self._objects, weights_only=self._profile == "weights")
+        collector = Collector(objects, weights_only=self._profile == "weights")
         collector.state.put(_core.DICT, len(root))
         for name, value in root.items():
             collector.value(name, ())
@@ -231,9 +246,10 @@ class Checkpointer:
         with self._lock:
             if self._run.closed:
                 raise ValueError("the checkpointer is closed")
-            self.register(**objects)
+            together = self._with(objects)
             ck = self._open(step)
             if ck is None:
+                self._objects = together
                 return None
             try:
                 done = self._restore_from(ck, dict(objects), strict)
@@ -241,6 +257,7 @@ class Checkpointer:
                 self.restored = ck.info()
             finally:
                 ck.close()
+            self._objects = together
             self._last = None
             return done
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Literal
 
 from . import _core
@@ -20,14 +21,18 @@ Coding = tuple[int, float, int, int, int]
 
 
 def whole(name: str, value: object, low: int, high: int) -> int:
-    """``value`` as an int in [low, high].
+    """``value`` (an int, or what stands for one, as numpy's do) as an int in [low, high]; low is at least 0.
 
     Raises:
         InvalidError: it is not one.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if not low <= number <= high:
         raise make(InvalidError, f"{name} must be an int from {low} to {high}, not {value!r}")
-    return value
+    return number
 
 
 def coding(profile: str, quality: float, threads: int, effort: int, memory_budget: int | None) -> Coding:
@@ -36,9 +41,9 @@ def coding(profile: str, quality: float, threads: int, effort: int, memory_budge
     Raises:
         InvalidError: an option out of its range, named.
     """
-    if profile not in PROFILES:
+    if not isinstance(profile, str) or profile not in PROFILES:
         raise make(InvalidError, f"profile must be one of {', '.join(PROFILES)}, not {profile!r}")
-    if not 0.01 <= quality <= 100:
+    if not isinstance(quality, (int, float)) or not 0.01 <= quality <= 100:
         raise make(InvalidError, f"quality must be from 0.01 to 100, not {quality!r}")
     return (
         PROFILES[profile],

@@ -285,6 +285,8 @@ class Encoder:
         """A tensor subclass: its inner tensors by its own protocol, always lossless, with a note how to rebuild it."""
         if not hasattr(type(t), "__tensor_flatten__") or not hasattr(type(t), "__tensor_unflatten__"):
             raise refuse(show(path), f"cannot save a tensor of type {_type_name(t)}: it has no __tensor_flatten__")
+        if t.is_nested:
+            raise refuse(show(path), "cannot save a nested tensor")
         attrs, context = t.__tensor_flatten__()
         self.state.put_data(_core.NAMED, b"torch.subclass")
         self.state.put(_core.DICT, 5)

@@ -86,6 +86,9 @@ class Plan:
         if live.device.type == "meta":
             self.mismatched.append(f"{label} (a meta tensor has no memory to restore into)")
             return
+        if live.numel() > 1 and any(n > 1 and s == 0 for n, s in zip(live.shape, live.stride())):
+            self.mismatched.append(f"{label} (elements share memory, as expand() makes them)")
+            return
         if live.device.type != "cpu" or live.is_conj() or live.is_neg():
             self._by_copy(leaf, live)
             return

@@ -253,6 +253,8 @@ class Restorer:
         elif is_ndarray(obj) and isinstance(raw, Leaf):
             self.plan.in_place_array(raw, obj, name)
             self.values[name] = obj
+        elif _strange(obj, raw):
+            self.plan.mismatched.append(f"{name} (something else was saved than the {class_of(obj)} that is here)")
         else:
             value = self.plan.fresh(raw)
             self.plan.final(lambda: self._assign(name, obj, value()))
@@ -267,6 +269,17 @@ class Restorer:
             obj[:] = value
             value = obj
         self.values[name] = value
+
+
+def _strange(obj: Any, raw: Any) -> bool:
+    """Something to be changed in place that what was saved cannot change: it would stay as it is without a word."""
+    if isinstance(raw, Named):  # a type of its own: made anew, in Checkpointer.values
+        return False
+    if isinstance(obj, dict):
+        return not isinstance(raw, dict)
+    if isinstance(obj, list):
+        return not isinstance(raw, list)
+    return is_ndarray(obj) or (is_torch_tensor(obj) and _strided(obj))
 
 
 #: Keys of param_groups that belong to no optimizer class: parameters, and what schedulers note.

@@ -64,6 +64,8 @@ def torch_view(t: Any, path: str, dtype: str | None = None) -> View:
     t = t.detach()
     if t.device.type == "meta":
         raise refuse(path, "a meta tensor has no data to save")
+    if t.is_nested:
+        raise refuse(path, "cannot save a nested tensor")
     if t.layout is not torch.strided:
         raise refuse(path, f"cannot save a tensor of layout {t.layout}")
     if t.is_conj():

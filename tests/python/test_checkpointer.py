@@ -87,7 +87,11 @@ def test_one_writer(run):
 
 
 @pytest.mark.parametrize(
-    "how", [{"profile": "best"}, {"quality": 0}, {"threads": -1}, {"key_every": 0}, {"when_busy": "replace"}, {"effort": 9}]
+    "how",
+    [
+        *({"profile": "best"}, {"profile": ["small"]}, {"quality": 0}, {"quality": "fine"}, {"threads": -1}, {"key_every": 0}),
+        *({"when_busy": "replace"}, {"effort": 9}, {"lock_seconds": -1}),
+    ],
 )
 def test_options_are_checked(run, how):
     with pytest.raises(ckpress.InvalidError, match=next(iter(how))):
@@ -136,6 +140,53 @@ def test_metrics_of_a_file(path):
     ckpress.save(path, {"a": 1})
     with ckpress.open(path) as f:
         assert f.info["metrics"] == {}
+
+
+def test_what_cannot_be_saved_is_not_registered(run):
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.save(1, t=torch.ones(2))
+        with pytest.raises(ckpress.UnsupportedError):
+            ck.save(2, t=object(), more=1)
+        ck.save(3)
+    got = ckpress.load(run)
+    assert "more" not in got and same(got["t"], torch.ones(2))
+
+
+def test_another_working_directory(tmp_path, monkeypatch):
+    """A relative path means what it meant when the run was opened."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    t = torch.ones(4)
+    with ckpress.Checkpointer("run", rng=False) as ck:
+        ck.save(1, t=t)
+        monkeypatch.chdir("elsewhere")
+        ck.save(2, t=t + 1)
+        assert ck.restore(t=t) == 2 and t[0] == 2
+    assert os.listdir() == [] and [row.step for row in ckpress.list_run(tmp_path / "run")] == [1, 2]
+
+
+def test_a_url_is_no_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ckpress.UnsupportedError, match="s3://bucket/run.*URLs"):
+        ckpress.Checkpointer("s3://bucket/run")
+    assert os.listdir() == []
+
+
+def test_ints_of_numpy_and_torch(run):
+    import numpy as np
+
+    with ckpress.Checkpointer(run, keep_last=np.int32(2)) as ck:
+        ck.save(np.int64(3), t=1)
+        ck.save(torch.tensor(4))
+    assert [row.step for row in ckpress.list_run(run)] == [3, 4]
+
+
+def test_signals_that_cannot_be_caught(run):
+    before = signal.getsignal(signal.SIGUSR1)
+    with pytest.raises(OSError):
+        ckpress.Checkpointer(run, signals=(signal.SIGUSR1, signal.SIGKILL))
+    assert signal.getsignal(signal.SIGUSR1) is before
+    ckpress.Checkpointer(run).close()  # and the lock was given back
 
 
 def test_stats(run):

@@ -427,3 +427,10 @@ def test_grad_scaler_and_ema(run):
     with ckpress.Checkpointer(run) as ck:
         ck.restore(ema=other, scaler=torch.amp.GradScaler("cpu"))
     assert all(same(a, b) for a, b in zip(other.state_dict().values(), ema.state_dict().values()))
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_are_refused(path, layout):
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
+    with pytest.raises(ckpress.UnsupportedError, match=r"\['deep'\]\[0\]: cannot save a nested tensor"):
+        ckpress.save(path, {"deep": [nested]})

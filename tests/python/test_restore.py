@@ -136,6 +136,34 @@ def test_other_parameters(saved):
     assert caught.value.unexpected == ["optimizer.param_groups[0]/embed.weight"]
 
 
+@pytest.mark.parametrize(("was", "here"), [(torch.ones(3), {"k": 1}), (3, torch.ones(3)), ({"k": 1}, [1]), ([1], {"k": 1})])
+def test_a_live_container_or_tensor_that_cannot_take_it(run, was, here):
+    """It would stay as it was, without a word."""
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.save(1, x=was)
+        with pytest.raises(ckpress.MismatchError, match="something else was saved"):
+            ck.restore(x=here)
+
+
+def test_elements_that_share_memory(run):
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.save(1, x=torch.arange(5.0))
+        live = torch.zeros(1).expand(5)
+        with pytest.raises(ckpress.MismatchError, match="share memory"):
+            ck.restore(x=live)
+        assert live.tolist() == [0] * 5
+
+
+def test_a_refused_restore_registers_nothing(saved):
+    model, optimizer, scheduler = fresh()
+    with ckpress.Checkpointer(saved) as ck:
+        with pytest.raises(ckpress.MismatchError):
+            ck.restore(model=model, optimizer=Net(), scheduler=scheduler)
+        ck.restore(model=model, strict=False)
+        ck.save(3)
+    assert "optimizer" not in ckpress.load(saved)
+
+
 class Stubborn:
     """Refuses what it is given, after it has changed."""
 
