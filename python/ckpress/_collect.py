@@ -109,9 +109,12 @@ class Collector(Encoder):
         betas, step = group.get("betas"), state.get("step", group.get("step"))
         if _core.V not in roles.values() or not isinstance(betas, (tuple, list)) or len(betas) != 2 or step is None:
             return
-        count = int(step)
-        if count >= 1 and all(0 <= float(b) < 1 for b in betas):
-            self._adam.append((owner, float(betas[0]), float(betas[1]), count))
+        try:
+            beta1, beta2, count = float(betas[0]), float(betas[1]), float(step)
+        except (TypeError, ValueError, RuntimeError):
+            return
+        if 1 <= count < 1 << 53 and 0 <= beta1 < 1 and 0 <= beta2 < 1:  # a training gone wrong is saved too
+            self._adam.append((owner, beta1, beta2, int(count)))
 
 
 def moment_roles(state: dict[str, Any], param: Any) -> dict[str, int]:

@@ -188,3 +188,23 @@ def test_lossless_after_lossy(run):
         ck.save(10)
     got = ckpress.load(run)
     assert all(same(got["model"][k], v) for k, v in model.state_dict().items())
+
+
+@pytest.mark.parametrize(("step", "betas"), [(float("nan"), None), (float("inf"), None), (1e30, None), (-3, None), (None, ("a", "b"))])
+@pytest.mark.parametrize("profile", ["resume", "small"])
+def test_adam_gone_wrong(run, profile, step, betas):
+    """A diverged run is saved as well as another: constants that make no sense only cost some bits."""
+    model, optimizer, scheduler = training()
+    steps(model, optimizer, scheduler, 2)
+    for state in optimizer.state.values():
+        if step is not None:
+            state["step"].fill_(step)
+    if betas is not None:
+        optimizer.param_groups[0]["betas"] = betas
+    with ckpress.Checkpointer(run, profile=profile, final_on_close=False) as ck:
+        ck.save(2, model=model, optimizer=optimizer)
+    got = ckpress.load(run)["optimizer"]
+    if step is not None:
+        assert all(same(s["step"], torch.tensor(step, dtype=torch.float32)) for s in got["state"].values())
+    if betas is not None:
+        assert got["param_groups"][0]["betas"] == betas
