@@ -21,7 +21,8 @@ ckpi_pred_new(ckpi_pred **out, ckpi_table *table, ckpi_layout *layout, ckp_error
     p->raw = ckpi_calloc(layout->n, sizeof *p->raw);
     p->rms = ckpi_calloc(table->n, sizeof *p->rms);
     p->sq_exp = ckpi_calloc(table->n, sizeof *p->sq_exp);
-    if (p->rec == NULL || p->raw == NULL || p->rms == NULL || p->sq_exp == NULL) {
+    p->probe = ckpi_calloc(table->n, sizeof *p->probe);
+    if (p->rec == NULL || p->raw == NULL || p->rms == NULL || p->sq_exp == NULL || p->probe == NULL) {
         const ckp_status st = ckpi_fail(err, CKP_ENOMEM, "no memory for the predictor of %zu tensors", table->n);
         ckpi_pred_free(p);       /* and the table with it */
         return st;
@@ -62,6 +63,7 @@ ckpi_pred_free(ckpi_pred *p)
     free(p->raw);
     free(p->rms);
     free(p->sq_exp);
+    free(p->probe);
     ckpi_table_free(p->table);
     ckpi_layout_free(p->layout);
     free(p);

@@ -40,6 +40,7 @@ typedef struct ckpi_pred {
     ckpi_recon *rec;             /* by group; empty for lossless ones */
     uint8_t **raw;               /* by group: bytes of the last save, or NULL */
     float *rms;                  /* by tensor: RMS of weights at the last save */
+    double *probe;               /* by tensor: RMS of a few weights at the last save (probe.c) */
     int *sq_exp;                 /* by tensor: scale of the integer sums of squares (quant.h) */
     double rms_all;              /* of all coarse weights */
     double mean_l[2];            /* mean log2, 1/256 octave, over coarse weights: [0] of sqrt v^, [1] of |momentum| */

@@ -51,11 +51,14 @@ size_t ckpi_packed_at(const ckpi_group *g, size_t k);
 uint64_t ckpi_stage_bytes(const ckpi_stage *s, const ckpi_group *g);
 
 /*
- * Before a key, and before the first delta of a process: RMS and mean logarithms are taken from the live tensors (a second pass).
+ * Before a key, before the first delta of a process, and when weights have changed their size: RMS and mean logarithms are taken from the live tensors (a second pass).
  */
 CKP_MUST_USE ckp_status ckpi_pass_prepare(ckpi_ctx *ctx, const ckpi_pass *p, ckp_error *err);
 /* Whether any tensor is a pull source: those are read on the saving thread only. */
 bool ckpi_state_pulls(const ckp_state *s);
+/* Looks at a few weights of each tensor: whether any tensor's size is another than at the last look. Then the pass wants
+   ckpi_pass_prepare too. Pull sources: always false. */
+bool ckpi_pass_rescaled(const ckpi_pass *p);
 /* Chooses q0 for this pass from the predictor's numbers. */
 void ckpi_pass_steps(const ckpi_pass *p);
 /* The pass over one group; only reads the live tensors, updates pred's reconstruction of this group (for a key: makes it, and

@@ -172,7 +172,8 @@ take(ckp_run *run, ckp_state *state, ckpi_pass *pass, ckp_error *err)
     count_raw(job, run->pred->table);
     *pass = (ckpi_pass){.pred = run->pred, .state = state, .set = &job->set, .key = job->key,
                         .run_key = ckpi_store_run_id(run->store).lo, .restore_count = run->restore_count, .cpu = run->front->cpu};
-    if (lossy && (job->key || loads))
+    const bool rescaled = lossy && ckpi_pass_rescaled(pass);
+    if (lossy && (job->key || loads || rescaled))
         st = ckpi_pass_prepare(run->front, pass, err);
     if (st != CKP_OK)
         return st;

@@ -120,6 +120,35 @@ error_does_not_add_up(void **state)
     }
 }
 
+/* Weights that were zero, or much larger, when the base was saved: steps follow what they are now. */
+static void
+steps_follow_a_change_of_size(void **state)
+{
+    static const float sizes[][2] = {{0.0F, 1e-4F}, {1e-1F, 1e-4F}, {1e-4F, 1e-1F}};
+    for (size_t k = 0; k < CHECK_COUNT(sizes); k++) {
+        const char *dir = model_path(state, k == 0 ? "a" : k == 1 ? "b" : "c");
+        ckp_run *run = model_run(dir, options(CKP_PROFILE_RESUME, 32));
+        test_rng r = test_rng_new("sizes");
+        model m = {0}, got;
+
+        model_add_adam(&m, "w", CKP_F32, CKP_F32, (uint64_t[4]){80, 90, 0, 0});
+        model_copy(&got, &m);
+        for (int save = 0; save < 2; save++) {
+            for (uint64_t i = 0; i < m.t[0].n; i++)
+                model_set(&m.t[0], i, sizes[k][save] * (float)(2.0 * test_unit(&r) - 1.0));
+            m.step++;
+            assert_ok(model_save(run, &m, NULL, NULL));
+            assert_int_equal(stats(run).is_key, save == 0);
+        }
+        model_restore(dir, -1, &got);
+        /* a step is at most 1.2 * 1.5 RMS */
+        assert_true(distance(&m.t[0], &got.t[0]) < 1.8);
+        assert_ok(ckp_run_close(run, NULL));
+        model_free(&m);
+        model_free(&got);
+    }
+}
+
 static void
 final_save_has_exact_weights(void **state)
 {
@@ -476,7 +505,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(lossless_round_trips), T(error_does_not_add_up), T(final_save_has_exact_weights), T(restored_training_goes_on_with_deltas),
+        T(lossless_round_trips), T(error_does_not_add_up), T(steps_follow_a_change_of_size), T(final_save_has_exact_weights), T(restored_training_goes_on_with_deltas),
         T(an_older_step_can_be_continued), T(keep_last_keeps_bases), T(another_table_makes_a_key),
         T(a_failed_save_is_told_and_the_next_is_a_key), T(a_forked_child_is_refused), T(two_writers_are_refused), T(skip_policy_skips),
         T(figures_add_up), T(bad_options_are_refused), T(what_else_lies_there),
