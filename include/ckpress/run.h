@@ -107,6 +107,8 @@ CKP_MUST_USE CKP_API ckp_status ckp_run_stage(ckp_run *run, uint64_t step, ckp_s
  * @param quality  0.01 to 100.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_run_restage(ckp_run *run, ckp_state *state, double quality, ckp_error *err);
+/** Whether the staged save is a key; false when none is staged. */
+CKP_API bool ckp_run_staged_key(const ckp_run *run);
 /** Gives the staged save to the background. `more` metrics (n of them, may be NULL) are added to those of its options. */
 CKP_MUST_USE CKP_API ckp_status ckp_run_commit(ckp_run *run, const ckp_metric *more, size_t n, ckp_error *err);
 /** Forgets the staged save, if there is one; the next is a key. */

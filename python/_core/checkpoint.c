@@ -194,60 +194,9 @@ checkpoint_tree(checkpoint_object *self, PyObject *unused)
     return out;
 }
 
-/* Everything that the targets of one read point into. */
-typedef struct targets {
-    ckp_target *t;
-    ckpy_shape *shape;
-    ckpy_memory *memory;
-    size_t n;                /* filled so far */
-} targets;
-
-static void
-targets_free(targets *all)
-{
-    for (size_t i = 0; i < all->n; i++) {
-        ckpy_memory_free(&all->memory[i]);
-        ckpy_shape_free(&all->shape[i]);
-    }
-    PyMem_Free(all->t);
-    PyMem_Free(all->shape);
-    PyMem_Free(all->memory);
-}
-
-/* (index, dtype, shape, strides or None, memory) */
-static bool
-targets_add(targets *all, PyObject *item)
-{
-    const char *dtype;
-    unsigned int index;
-    PyObject *shape, *strides, *memory;
-    if (!PyTuple_Check(item)) {
-        PyErr_SetString(PyExc_TypeError, "a target must be a tuple");
-        return false;
-    }
-    if (!PyArg_ParseTuple(item, "IsOOO", &index, &dtype, &shape, &strides, &memory))
-        return false;
-    const ckp_dtype dt = ckpy_dtype_from(dtype);
-    if (dt == (ckp_dtype)0 || !ckpy_shape_from(&all->shape[all->n], shape, strides))
-        return false;
-    if (!ckpy_memory_from(&all->memory[all->n], memory, true)) {
-        ckpy_shape_free(&all->shape[all->n]);
-        return false;
-    }
-    ckp_target *t = &all->t[all->n];
-    t->index = index;
-    t->dtype = dt;
-    t->ndim = all->shape[all->n].ndim;
-    t->shape = all->shape[all->n].extent;
-    t->strides = all->shape[all->n].stride;
-    t->data = all->memory[all->n].data;
-    all->n++;
-    return true;
-}
-
 /* A buffer that is too short for its tensor must be caught here: the library sees a pointer only. */
 static bool
-targets_fit(const targets *all, const ckp_checkpoint *ck)
+targets_fit(const ckpy_targets *all, const ckp_checkpoint *ck)
 {
     for (size_t i = 0; i < all->n; i++) {
         ckp_tensor_info info = {.size = sizeof info};
@@ -258,27 +207,6 @@ targets_fit(const targets *all, const ckp_checkpoint *ck)
             return false;
         }
     }
-    return true;
-}
-
-static bool
-targets_from(targets *all, PyObject *list)
-{
-    const Py_ssize_t n = PyList_Check(list) ? PyList_Size(list) : -1;
-    if (n < 0) {
-        PyErr_SetString(PyExc_TypeError, "targets must be a list");
-        return false;
-    }
-    all->t = PyMem_Calloc((size_t)n + 1, sizeof *all->t);
-    all->shape = PyMem_Calloc((size_t)n + 1, sizeof *all->shape);
-    all->memory = PyMem_Calloc((size_t)n + 1, sizeof *all->memory);
-    if (all->t == NULL || all->shape == NULL || all->memory == NULL) {
-        PyErr_NoMemory();
-        return false;
-    }
-    for (Py_ssize_t i = 0; i < n; i++)
-        if (!targets_add(all, PyList_GetItem(list, i)))
-            return false;
     return true;
 }
 
@@ -313,10 +241,10 @@ checkpoint_read(checkpoint_object *self, PyObject *args)
 {
     PyObject *list, *result = NULL;
     unsigned int threads = 0;
-    targets all = {0};
+    ckpy_targets all = {0};
     if (!PyArg_ParseTuple(args, "O|I:read", &list, &threads) || !enter(self))
         return NULL;
-    if (targets_from(&all, list) && targets_fit(&all, self->ck)) {
+    if (ckpy_targets_from(&all, list) && targets_fit(&all, self->ck)) {
         ckp_error err = {0};
         ckp_status st;
         Py_BEGIN_ALLOW_THREADS
@@ -324,7 +252,7 @@ checkpoint_read(checkpoint_object *self, PyObject *args)
         Py_END_ALLOW_THREADS
         result = st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
     }
-    targets_free(&all);
+    ckpy_targets_free(&all);
     leave(self);
     return result;
 }

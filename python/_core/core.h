@@ -68,6 +68,17 @@ typedef struct ckpy_memory {
 bool ckpy_memory_from(ckpy_memory *out, PyObject *obj, bool writable);
 void ckpy_memory_free(ckpy_memory *m);
 
+/** Everything that the targets of one read point into. Starts from {0}; owned by the caller: ckpy_targets_free. */
+typedef struct ckpy_targets {
+    ckp_target *t;
+    ckpy_shape *shape;
+    ckpy_memory *memory;
+    size_t n;                /* filled so far */
+} ckpy_targets;
+/** From a list of (index, dtype, shape, strides or None, data pointer or writable buffer). false with an exception set. */
+bool ckpy_targets_from(ckpy_targets *all, PyObject *list);
+void ckpy_targets_free(ckpy_targets *all);
+
 /** Sets dict[key] and gives up `value` (NULL: an exception is set). */
 bool ckpy_set(PyObject *dict, const char *key, PyObject *value);
 /** {role name: n} of the roles with n > 0. */

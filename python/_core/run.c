@@ -114,7 +114,7 @@ metrics_from(ckp_metric **out, size_t *n, PyObject *dict)
     return true;
 }
 
-PyDoc_STRVAR(save_doc, "save(step, state, final=False, key=False, wait=False, metrics=None) -> bool\n--\n\n"
+PyDoc_STRVAR(save_doc, "save(step, state, final=False, key=False, wait=False, metrics=None, quality=0) -> bool\n--\n\n"
                        "Returns when the live tensors may change; False when it was skipped.");
 
 static PyObject *
@@ -123,9 +123,9 @@ run_save(run_object *self, PyObject *args)
     unsigned long long step;
     PyObject *state_arg, *metrics = Py_None;
     int final = 0, key = 0, wait = 0;
-    if (!PyArg_ParseTuple(args, "KO|pppO:save", &step, &state_arg, &final, &key, &wait, &metrics))
-        return NULL;
     ckp_save_options opt = CKP_SAVE_OPTIONS_INIT;
+    if (!PyArg_ParseTuple(args, "KO|pppOd:save", &step, &state_arg, &final, &key, &wait, &metrics, &opt.quality))
+        return NULL;
     ckp_metric *list = NULL;
     if (!metrics_from(&list, &opt.n_metrics, metrics))
         return NULL;
@@ -151,6 +151,124 @@ run_save(run_object *self, PyObject *args)
 done:
     PyMem_Free(list);
     return result;
+}
+
+/* ---- saves that are held ---------------------------------------------------------------------------------------- */
+
+PyDoc_STRVAR(stage_doc, "stage(step, state, key=False, metrics=None, quality=0) -> bool | None\n--\n\n"
+                        "As save(), but held: nothing is written before commit(). Whether it is a key; None when it was skipped.");
+
+static PyObject *
+run_stage(run_object *self, PyObject *args)
+{
+    unsigned long long step;
+    PyObject *state_arg, *metrics = Py_None, *result = NULL;
+    int key = 0;
+    ckp_save_options opt = CKP_SAVE_OPTIONS_INIT;
+    ckp_metric *list = NULL;
+    if (!PyArg_ParseTuple(args, "KO|pOd:stage", &step, &state_arg, &key, &metrics, &opt.quality) ||
+        !metrics_from(&list, &opt.n_metrics, metrics))
+        return NULL;
+    opt.key = key != 0;
+    opt.metrics = list;
+    ckp_state *state = ckpy_state_take(state_arg, ckpy_types_of((PyObject *)self));
+    if (state == NULL)
+        goto done;
+    if (enter(self)) {
+        ckp_error err = {0};
+        bool staged = false;
+        ckp_status st;
+        Py_BEGIN_ALLOW_THREADS
+        st = ckp_run_stage(self->run, step, state, &opt, &staged, &err);
+        Py_END_ALLOW_THREADS
+        leave(self);
+        result = st != CKP_OK ? ckpy_raise(st, &err) : staged ? PyBool_FromLong(ckp_run_staged_key(self->run)) : Py_NewRef(Py_None);
+    }
+    ckpy_state_give_back(state_arg);
+done:
+    PyMem_Free(list);
+    return result;
+}
+
+PyDoc_STRVAR(restage_doc, "restage(state, quality)\n--\n\nStages the same state again, as a key, with another quality.");
+
+static PyObject *
+run_restage(run_object *self, PyObject *args)
+{
+    PyObject *state_arg, *result = NULL;
+    double quality;
+    if (!PyArg_ParseTuple(args, "Od:restage", &state_arg, &quality))
+        return NULL;
+    ckp_state *state = ckpy_state_take(state_arg, ckpy_types_of((PyObject *)self));
+    if (state == NULL)
+        return NULL;
+    if (enter(self)) {
+        ckp_error err = {0};
+        ckp_status st;
+        Py_BEGIN_ALLOW_THREADS
+        st = ckp_run_restage(self->run, state, quality, &err);
+        Py_END_ALLOW_THREADS
+        leave(self);
+        result = st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+    }
+    ckpy_state_give_back(state_arg);
+    return result;
+}
+
+PyDoc_STRVAR(staged_read_doc, "staged_read(targets)\n--\n\nWeights of the staged save as a restore would give them. Targets as for\n"
+                              "Checkpoint.read(), contiguous, by data pointer.");
+
+static PyObject *
+run_staged_read(run_object *self, PyObject *list)
+{
+    PyObject *result = NULL;
+    ckpy_targets all = {0};
+    if (!enter(self))
+        return NULL;
+    if (ckpy_targets_from(&all, list)) {
+        ckp_error err = {0};
+        ckp_status st;
+        Py_BEGIN_ALLOW_THREADS
+        st = ckp_run_staged_read(self->run, all.t, all.n, &err);
+        Py_END_ALLOW_THREADS
+        result = st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+    }
+    ckpy_targets_free(&all);
+    leave(self);
+    return result;
+}
+
+PyDoc_STRVAR(commit_doc, "commit(metrics=None)\n--\n\nThe staged save is written, in the background, with these metrics beside its own.");
+
+static PyObject *
+run_commit(run_object *self, PyObject *args)
+{
+    PyObject *metrics = Py_None, *result = NULL;
+    ckp_metric *list = NULL;
+    size_t n = 0;
+    if (!PyArg_ParseTuple(args, "|O:commit", &metrics) || !metrics_from(&list, &n, metrics))
+        return NULL;
+    if (enter(self)) {
+        ckp_error err = {0};
+        const ckp_status st = ckp_run_commit(self->run, list, n, &err);
+        leave(self);
+        result = st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+    }
+    PyMem_Free(list);
+    return result;
+}
+
+PyDoc_STRVAR(unstage_doc, "unstage()\n--\n\nForgets the staged save, if there is one.");
+
+static PyObject *
+run_unstage(run_object *self, PyObject *unused)
+{
+    (void)unused;
+    if (!enter(self))
+        return NULL;
+    ckp_run_unstage(self->run);
+    leave(self);
+    return Py_NewRef(Py_None);
 }
 
 PyDoc_STRVAR(wait_doc, "wait()\n--\n\nWaits for the save in flight; raises its failure.");
@@ -278,6 +396,11 @@ run_closed(run_object *self, void *closure)
 
 static PyMethodDef methods[] = {
     {"save", (PyCFunction)(void (*)(void))run_save, METH_VARARGS, save_doc},
+    {"stage", (PyCFunction)(void (*)(void))run_stage, METH_VARARGS, stage_doc},
+    {"restage", (PyCFunction)(void (*)(void))run_restage, METH_VARARGS, restage_doc},
+    {"staged_read", (PyCFunction)(void (*)(void))run_staged_read, METH_O, staged_read_doc},
+    {"commit", (PyCFunction)(void (*)(void))run_commit, METH_VARARGS, commit_doc},
+    {"unstage", (PyCFunction)(void (*)(void))run_unstage, METH_NOARGS, unstage_doc},
     {"wait", (PyCFunction)(void (*)(void))run_wait, METH_NOARGS, wait_doc},
     {"close", (PyCFunction)(void (*)(void))run_close, METH_NOARGS, close_doc},
     {"open", (PyCFunction)(void (*)(void))run_open_checkpoint, METH_VARARGS, open_doc},

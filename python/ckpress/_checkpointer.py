@@ -9,7 +9,7 @@ import signal as signals_module
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from . import _core, _rng
@@ -17,11 +17,12 @@ from ._coding import Profile, coding, whole
 from ._collect import Collector
 from ._decode import parse
 from ._file import PathLike
+from ._guard import Guard, Measured
 from ._names import Attr
 from ._plan import Plan
 from ._restore import Restorer, check_object_name, class_of, kind_of, saved_form
 from ._views import is_torch_tensor
-from .errors import CorruptError, Error, InvalidError, NotFoundError, UnsupportedError, make
+from .errors import CorruptError, Error, InvalidError, LimitError, NotFoundError, UnsupportedError, make
 
 LAYOUT = 1  # of the tree's root, as save() writes it
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
@@ -47,6 +48,11 @@ class Checkpointer:
         rng: save and restore the global random states of torch, numpy and random.
         when_busy: what save() does while the save before it is still being written: ``"wait"`` or ``"skip"``.
         lock_seconds: a writer that has been silent for so long no longer holds the run.
+        eval_fn: measures what a lossy save loses, before it is committed: called with a copy of the registered module (with copies of all,
+            by name, when there are several); gives a loss, lower is better. Weights are coded finer until ``max_loss_increase`` is met,
+            at last losslessly (docs/quality.md, "A budget for the loss"). It runs on the thread that calls save(), in addition to the stall.
+        max_loss_increase: by how much the decoded weights' loss may exceed the live ones', as a share of it: 0.01 is one per cent.
+        eval_every: measure every so many saves; the first of a process and keys are always measured.
         final_on_close: see :meth:`close`.
         signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (a handler that was set before
             is called too). Main thread only.
@@ -75,6 +81,9 @@ class Checkpointer:
         rng: bool = True,
         when_busy: Literal["wait", "skip"] = "wait",
         lock_seconds: int = 60,
+        eval_fn: Callable[..., Any] | None = None,
+        max_loss_increase: float = 0.01,
+        eval_every: int = 10,
         final_on_close: bool = True,
         signals: Sequence[int] = (),
     ) -> None:
@@ -86,6 +95,7 @@ class Checkpointer:
         options = coding(profile, quality, threads, effort, memory_budget)
         if _URL.match(os.fsdecode(dir)):
             raise make(UnsupportedError, f"{os.fsdecode(dir)}: a run must be a directory; this version writes to no URLs")
+        self._guard = self._make_guard(eval_fn, max_loss_increase, whole("eval_every", eval_every, 1, 1 << 31), profile, quality)
         self.dir = os.path.abspath(os.fspath(dir))  # a training may change its working directory
         self._profile = profile
         self._threads = threads
@@ -107,6 +117,18 @@ class Checkpointer:
         except BaseException:  # a handler that stays would keep this object, and with it the run's lock
             self._end()
             raise
+
+    @staticmethod
+    def _make_guard(eval_fn: Callable[..., Any] | None, increase: float, every: int, profile: str, quality: float) -> Guard | None:
+        if eval_fn is None:
+            return None
+        guard = Guard(eval_fn, increase, every, quality)  # bad arguments are told whatever the profile
+        return None if profile == "lossless" else guard
+
+    @property
+    def measured(self) -> Measured | None:
+        """What ``eval_fn`` found at the last save that it was asked at: losses, quality, evaluations, seconds; None before."""
+        return None if self._guard is None else self._guard.last
 
     # ---- objects ----
 
@@ -158,20 +180,45 @@ class Checkpointer:
             if self._run.closed:
                 raise ValueError("the checkpointer is closed")
             together = self._with(objects)
-            state = self._collect(step, together)
+            collector = self._collect(step, together)
             self._objects = together  # what cannot be saved is not registered either
-            taken = self._run.save(step, state, final, key, wait, None if metrics is None else _floats(metrics))
+            numbers = {} if metrics is None else _floats(metrics)
+            if self._guard is None or final:
+                taken = self._run.save(step, collector.done(), final, key, wait, numbers)
+            else:
+                taken = self._save_judged(self._guard, step, collector, key, wait, numbers)
             if taken:
                 self._last = (step, final, _fingerprint(self._objects))
                 self._wanted.clear()
             return bool(taken)
+
+    def _save_judged(self, guard: Guard, step: int, collector: Collector, key: bool, wait: bool, metrics: dict[str, float]) -> bool:
+        state = collector.done()
+        try:
+            is_key = self._run.stage(step, state, key, metrics, guard.quality)
+        except LimitError as e:
+            warnings.warn(f"ckpress: step {step}: weights are saved losslessly: {e}", RuntimeWarning, stacklevel=3)
+            return bool(self._run.save(step, state, True, True, wait, metrics))
+        if is_key is None:
+            return False
+        try:
+            found = guard.judge(self._run, step, state, collector.lossy, self._objects) if guard.due(is_key) else None
+            if found is None or not found.lossless:
+                self._run.commit({} if found is None else found.metrics())
+        finally:
+            self._run.unstage()  # nothing after a commit
+        if found is not None and found.lossless:
+            return bool(self._run.save(step, state, True, True, wait, {**metrics, **found.metrics()}))
+        if wait:
+            self._run.wait()
+        return True
 
     def _with(self, objects: Mapping[str, Any]) -> dict[str, Any]:
         for name in objects:
             check_object_name(name, RESERVED)
         return {**self._objects, **objects}
 
-    def _collect(self, step: int, objects: dict[str, Any]) -> Any:
+    def _collect(self, step: int, objects: dict[str, Any]) -> Collector:
         if not objects:
             raise make(InvalidError, "nothing to save: give objects to restore(), register() or save()")
         root: dict[str, Any] = {"step": step}
@@ -189,7 +236,7 @@ class Checkpointer:
         for name, value in root.items():
             collector.value(name, ())
             collector.value(value, (Attr(name),))
-        return collector.done()
+        return collector
 
     def wait(self) -> None:
         """Waits until the save in flight is committed; raises its failure."""
@@ -255,6 +302,8 @@ class Checkpointer:
                 done = self._restore_from(ck, dict(objects), strict)
                 self._adopt(ck)
                 self.restored = ck.info()
+                if self._guard is not None:
+                    self._guard.resume(self.restored.get("metrics", {}))
             finally:
                 ck.close()
             self._objects = together

@@ -28,6 +28,7 @@ class Collector(Encoder):
         self.weights_only = weights_only
         self.lossy_possible = False  # some tensor may be coded lossily
         self.special += [(is_module, self._module), (is_optimizer, self._optimizer)]
+        self.lossy: list[tuple[Any, int]] = []  # parameters that may be coded lossily, and their index
         self._adam: list[tuple[str, float, float, int]] = []
 
     def done(self) -> Any:
@@ -58,7 +59,9 @@ class Collector(Encoder):
         weight = isinstance(t, torch.nn.Parameter) and t.is_floating_point()
         lossy = weight and self.context.is_trained(t)
         self.lossy_possible |= lossy
-        self.torch_leaf(t, path, _core.AS_TORCH, name=name, role=_core.WEIGHT if weight else _core.OTHER, lossless=not lossy)
+        index = self.torch_leaf(t, path, _core.AS_TORCH, name=name, role=_core.WEIGHT if weight else _core.OTHER, lossless=not lossy)
+        if lossy and index is not None:
+            self.lossy.append((t, index))
 
     # ---- optimizers ----
 

@@ -229,8 +229,8 @@ class Encoder:
         else:
             self.torch_leaf(t, path, _core.AS_TORCH_REQUIRES_GRAD if t.requires_grad else _core.AS_TORCH)
 
-    def torch_leaf(self, t: Any, path: Path, as_: int, **how: Any) -> None:
-        """A torch.Tensor or Parameter, whatever its layout; ``how`` as for :meth:`leaf`."""
+    def torch_leaf(self, t: Any, path: Path, as_: int, **how: Any) -> int | None:
+        """A torch.Tensor or Parameter, whatever its layout; ``how`` as for :meth:`leaf`. Its index, if it is saved as one tensor."""
         torch = torch_module()
         assert torch is not None
         layout = str(t.layout).removeprefix("torch.")
@@ -244,7 +244,8 @@ class Encoder:
             self.state.put_data(_core.DTYPE, str(t.dtype).encode())
             self.leaf(torch_view(t, show(path), "bits8"), path, as_, **how)
         else:
-            self.leaf(torch_view(t, show(path)), path, as_, **how)
+            return self.leaf(torch_view(t, show(path)), path, as_, **how)
+        return None
 
     def _sparse(self, t: Any, layout: str, path: Path, how: dict[str, Any]) -> None:
         t = t.detach()

@@ -82,6 +82,12 @@ ckp_run_commit(ckp_run *run, const ckp_metric *more, size_t n, ckp_error *err)
     return CKP_OK;
 }
 
+bool
+ckp_run_staged_key(const ckp_run *run)
+{
+    return run != NULL && run->staged && run->job.key;
+}
+
 void
 ckp_run_unstage(ckp_run *run)
 {

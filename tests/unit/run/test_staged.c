@@ -138,8 +138,10 @@ staged_again_it_is_finer(void **state)
         ckp_save_stats st = {.size = sizeof st};
         model_step(&m);
         stage(run, &m, NULL);
+        assert_false(ckp_run_staged_key(run));
         if (i == 0)
             restage(run, &m, 0.5);
+        assert_int_equal(ckp_run_staged_key(run), i == 0);
         assert_ok(staged_weights(run, &seen, NULL));
         assert_ok(ckp_run_commit(run, NULL, 0, NULL));
         assert_ok(ckp_run_wait(run, NULL));

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A budget for the loss: decoded weights are measured on the caller's batches before a save is committed (docs/quality.md)."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import _dtypes, _rng
+from ._context import is_module
+from ._views import torch_module
+from .errors import InvalidError, make
+
+QUALITY_MIN = 0.01  # the library's bound
+MAX_TRIES = 4  # evaluations of decoded weights in one save
+FINER_AT_MOST, FINER_AT_LEAST = 0.125, 0.7  # of the quality that missed, for the next try
+MARGIN = 0.8  # of the quality that the budget seems to allow
+EASY = 0.1  # a save that used less of its budget than this is a sign that coarser would do
+EASY_SAVES = 3
+METRICS = ("ckpress.loss_live", "ckpress.loss_decoded", "ckpress.quality", "ckpress.evaluations")
+
+Eval = Callable[..., Any]
+
+
+@dataclass
+class Measured:
+    """What one save was found to lose.
+
+    ``loss_decoded`` is NaN when it could not be measured; ``lossless``: the budget was not met, so the weights were saved losslessly.
+    ``seconds`` are the caller's: copying, reading and evaluating, apart from the stall.
+    """
+
+    step: int
+    loss_live: float
+    loss_decoded: float
+    quality: float
+    evaluations: int
+    lossless: bool
+    seconds: float
+
+    def metrics(self) -> dict[str, float]:
+        values = (self.loss_live, self.loss_decoded, self.quality, float(self.evaluations))
+        return {k: v for k, v in zip(METRICS, values) if not math.isnan(v)}
+
+
+class CannotMeasure(Exception):
+    """Not an error of the save: why nothing can be said about its loss."""
+
+
+class Guard:
+    """Decides how finely weights are coded, by measuring.
+
+    Args:
+        eval_fn: called with a *copy* of the registered module (of each, by name as keyword, when there are several) under ``no_grad``;
+            gives a loss, a finite number; random states are put back after it.
+        max_increase: by how much the loss of the decoded weights may exceed that of the live ones, as a share of the live one's size.
+        every: every so many saves; the first one of a process and keys are always measured.
+        quality: the caller's, the coarsest that is used.
+    """
+
+    def __init__(self, eval_fn: Eval, max_increase: float, every: int, quality: float) -> None:
+        if not callable(eval_fn):
+            raise make(InvalidError, f"eval_fn must be a function of a model, not {type(eval_fn).__name__}")
+        if not (isinstance(max_increase, (int, float)) and 0 < max_increase < math.inf):
+            raise make(InvalidError, f"max_loss_increase must be a positive number, not {max_increase!r}")
+        self._eval = eval_fn
+        self._budget = float(max_increase)
+        self._every = every
+        self._coarsest = quality
+        self._saves = 0
+        self._easy = 0
+        self.quality = quality  # in use
+        self.last: Measured | None = None
+
+    def resume(self, metrics: Mapping[str, float]) -> None:
+        """Goes on with the quality that the restored checkpoint needed."""
+        quality = metrics.get(METRICS[2], self._coarsest)
+        self.quality = min(self._coarsest, max(QUALITY_MIN, quality))
+
+    def due(self, is_key: bool) -> bool:
+        """Whether the save that is staged is to be measured."""
+        self._saves += 1
+        return is_key or self._saves == 1 or self._saves % self._every == 0
+
+    def judge(self, run: Any, step: int, state: Any, lossy: list[tuple[Any, int]], objects: Mapping[str, Any]) -> Measured:
+        """Measures the staged save, and stages it finer until the budget is met or cannot be."""
+        start = time.perf_counter()
+        live = decoded = math.nan
+        tries, lossless = 0, False
+        try:
+            copies, places = _copies(objects, lossy)
+            live = self._loss(copies)
+            while True:
+                _read(run, places)
+                tries += 1
+                decoded = self._loss(copies)
+                if decoded - live <= self._budget * abs(live):
+                    break
+                if tries == MAX_TRIES:
+                    raise CannotMeasure(f"loss {live:g} of the weights, {decoded:g} decoded at quality {self.quality:g}: more than the budget")
+                self._finer(decoded - live, abs(live))
+                run.restage(state, self.quality)
+        except CannotMeasure as e:
+            lossless = True
+            warnings.warn(f"ckpress: step {step}: weights are saved losslessly: {e}", RuntimeWarning, stacklevel=4)
+        self.last = Measured(step, live, decoded, self.quality, tries, lossless, time.perf_counter() - start)
+        if not lossless:
+            self._relax(decoded - live, abs(live), tries)
+        return self.last
+
+    def _loss(self, copies: dict[str, Any]) -> float:
+        torch = torch_module()
+        assert torch is not None
+        before = _rng.get()
+        try:
+            with torch.no_grad():
+                loss = float(self._eval(next(iter(copies.values()))) if len(copies) == 1 else self._eval(**copies))
+        except Exception as e:
+            raise CannotMeasure(f"eval_fn raised {type(e).__name__}: {e}") from e
+        finally:
+            _rng.put(before)
+        if not math.isfinite(loss):
+            raise CannotMeasure(f"eval_fn gave {loss}")
+        return loss
+
+    def _finer(self, increase: float, live: float) -> None:
+        """For small steps the loss grows with their square."""
+        share = MARGIN * math.sqrt(self._budget * live / increase)
+        self.quality = max(QUALITY_MIN, self.quality * min(FINER_AT_LEAST, max(FINER_AT_MOST, share)))
+
+    def _relax(self, increase: float, live: float, tries: int) -> None:
+        """Training changes what it needs: after a few easy saves the next may be coarser, and is measured when its time comes."""
+        self._easy = self._easy + 1 if tries == 1 and increase <= EASY * self._budget * live else 0
+        if self._easy >= EASY_SAVES and self.quality < self._coarsest:
+            self.quality = min(self._coarsest, self.quality * 1.5)
+            self._easy = 0
+
+
+def _copies(objects: Mapping[str, Any], lossy: list[tuple[Any, int]]) -> tuple[dict[str, Any], list[tuple[Any, int]]]:
+    """Copies of the modules, and in them the parameter that each lossy one became."""
+    modules = {name: obj for name, obj in objects.items() if is_module(obj)}
+    if not modules:
+        raise CannotMeasure("no module is registered")
+    memo: dict[int, Any] = {}
+    try:
+        copies = {name: copy.deepcopy(obj, memo) for name, obj in modules.items()}
+    except Exception as e:
+        raise CannotMeasure(f"the model cannot be copied ({type(e).__name__}: {e})") from e
+    for module in copies.values():
+        for p in module.parameters():
+            p.grad = None
+    return copies, [(memo[id(p)], index) for p, index in lossy if id(p) in memo]
+
+
+def _read(run: Any, places: list[tuple[Any, int]]) -> None:
+    """Decoded weights into the copies."""
+    torch = torch_module()
+    assert torch is not None
+    targets, later = [], []
+    for p, index in places:
+        at = p.data
+        if at.device.type != "cpu" or not at.is_contiguous():
+            at = torch.empty(tuple(p.shape), dtype=p.dtype)
+            later.append((p, at))
+        targets.append((index, _dtypes.of_torch(p.dtype), tuple(p.shape), None, at.data_ptr()))
+    run.staged_read(targets)
+    for p, at in later:
+        p.data.copy_(at)
