@@ -20,7 +20,8 @@ typedef enum ckpi_codec_id {
     CKPI_CODEC_PLANES = 4, /* byte (or exponent / sign+mantissa) planes, each raw, constant, Huffman or rANS, with contexts */
     CKPI_CODEC_MASK = 5,   /* non-zero mask by rANS, then the non-zero values; with a base: XOR or difference against it is masked */
     CKPI_CODEC_DIFF = 6,   /* ordered-integer difference with the base under the base's exponent as context */
-    CKPI_CODEC_LZ = 7      /* zstd */
+    CKPI_CODEC_LZ = 7,     /* zstd */
+    CKPI_CODEC_REARRANGED = 8 /* small integers under the base's value at the same place as context */
 } ckpi_codec_id;
 
 typedef struct ckpi_block {

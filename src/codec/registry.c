@@ -5,6 +5,7 @@
 
 static const ckpi_codec *const registry[] = {
     &ckpi_codec_raw, &ckpi_codec_zero, &ckpi_codec_rans, &ckpi_codec_planes, &ckpi_codec_mask, &ckpi_codec_diff, &ckpi_codec_lz,
+    &ckpi_codec_rearranged,
 };
 
 const ckpi_codec *

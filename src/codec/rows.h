@@ -11,4 +11,5 @@ extern const ckpi_codec ckpi_codec_planes;
 extern const ckpi_codec ckpi_codec_mask;
 extern const ckpi_codec ckpi_codec_diff;
 extern const ckpi_codec ckpi_codec_lz;
+extern const ckpi_codec ckpi_codec_rearranged;
 #endif

@@ -24,6 +24,7 @@ static const struct row {
 } rows[] = {
     {CKPI_CODEC_RAW, ANY, true},    {CKPI_CODEC_ZERO, 1u << GEN_ZERO, false}, {CKPI_CODEC_RANS, ANY, true}, {CKPI_CODEC_PLANES, ANY, true},
     {CKPI_CODEC_MASK, ANY, true},   {CKPI_CODEC_DIFF, ANY, true},             {CKPI_CODEC_LZ, ANY, true},
+    {CKPI_CODEC_REARRANGED, ANY, true},
 };
 
 /* The first few stand for the others in tests that take long. */
