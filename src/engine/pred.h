@@ -17,6 +17,7 @@ typedef struct ckpi_settings {
     double clamp_lo, clamp_hi;   /* of f times the tensor's own RMS */
     double k_move;               /* step of weights, at most so many RMS of the movement since the base */
     int32_t vstep;               /* of second moments, 1/256 octave of sqrt v */
+    double vstay;                /* a code of v stays while v is within so many steps of it (quant.h) */
     ckpi_mkind mkind;
     double mt;                   /* threshold or step of u */
     int key_shift;               /* a run's keys: weights finer by 2^this, so that what training has not moved stays near exact */

@@ -195,6 +195,7 @@ piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
         .grid = ckpi_recon_grid(&p->pred->rec[g], k, (size_t)pc->count, grp->has_v),
         .w_dtype = grp->dtype,
         .key = p->key,
+        .vstay = (float)set->vstay,
         .wstep = s->wstep[k],
         .round = p->key ? CKPI_ROUND_NEAREST : CKPI_ROUND_PHASE,
         .phase_key = ckpi_rng_key(p->run_key, p->restore_count, ckpi_hash64(name, strlen(name)), pc->first >> 32),

@@ -24,14 +24,15 @@ ref_not_positive(const ckpi_q_run *r, const ckpi_q_vpar *p, float v, int8_t *cod
 }
 
 static void
-ref_positive(const ckpi_q_run *r, const ckpi_q_vpar *p, float v, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a, size_t j)
+ref_positive(const ckpi_q_run *r, const ckpi_q_vpar *p, float v, const int8_t *base, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a, size_t j)
 {
     const size_t i = r->spread ? j : 0;
     float g;
     const float ge = f32_split(v, &g);
     const float x = (ge * p->s + r->krow[i]) + (p->a2 * g + p->a1) * g;
     const float d = x - r->pcol[j];
-    const float nearest = f32_rint(d);
+    const bool stays = base != NULL && base[j] != CKPI_VCODE_ZERO && f32_abs(d - (float)base[j]) <= p->stay;
+    const float nearest = stays ? (float)base[j] : f32_rint(d);
     const float c = f32_max(f32_min(nearest, 127.0f), -127.0f);
     code[j] = (int8_t)c;
     t->rq[j] = (r->frow[i] * p->table[(uint8_t)code[j]]) * r->fcol[j];
@@ -48,11 +49,12 @@ ref_positive(const ckpi_q_run *r, const ckpi_q_vpar *p, float v, int8_t *code, c
 }
 
 void
-ckpi_q_ref_v(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a, size_t at, size_t n)
+ckpi_q_ref_v(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, const int8_t *base, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a,
+             size_t at, size_t n)
 {
     for (size_t j = at; j < at + n; j++)
         if (v[j] > 0 && f32_finite(v[j]))
-            ref_positive(r, p, v[j], code, t, a, j);
+            ref_positive(r, p, v[j], base, code, t, a, j);
         else
             ref_not_positive(r, p, v[j], code, t, a, j);
 }
@@ -133,10 +135,10 @@ ckpi_q_ref_w(const ckpi_q_wpar *p, const float *w, float *wrec, int8_t *code, ck
 }
 
 void
-ckpi_q_enc_v_ref(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a)
+ckpi_q_enc_v_ref(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, const int8_t *base, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a)
 {
     t->n_esc = 0;
-    ckpi_q_ref_v(r, p, v, code, t, a, 0, r->n);
+    ckpi_q_ref_v(r, p, v, base, code, t, a, 0, r->n);
 }
 
 void

@@ -47,6 +47,8 @@ check_kinds(const ckpi_enc_in *in, const ckpi_enc_out *out, ckp_error *err)
 {
     if (in->grid.has_v != (in->v != NULL) || (in->v != NULL && (out->vcode == NULL || out->vdiff == NULL)))
         return ckpi_fail(err, CKP_EINVAL, "quantizer: v, its codes and the grid do not go together");
+    if (!(in->vstay >= 0 && in->vstay <= 1))
+        return ckpi_fail(err, CKP_EINVAL, "quantizer: codes of v cannot stay within %g steps", (double)in->vstay);
     if (in->m != NULL && in->mkind != CKPI_M_NONE &&
         ((in->mkind != CKPI_M_THREE && in->mkind != CKPI_M_UNIFORM) || !in_range(in->kc) || !in_range(in->mt) || out->mcode == NULL))
         return ckpi_fail(err, CKP_EINVAL, "quantizer: m has no valid kind, scale or place for codes");
@@ -59,11 +61,11 @@ check_kinds(const ckpi_enc_in *in, const ckpi_enc_out *out, ckp_error *err)
     return CKP_OK;
 }
 
-/* Bounds within which half a step either way keeps v^ in 2^-148 .. 2^127, with an octave to spare. */
+/* Bounds within which `stay` steps either way keep v^ in 2^-148 .. 2^127, with an octave to spare. */
 static void
 v_bounds(ckpi_q_vpar *p, int32_t vstep)
 {
-    const int32_t slack = (vstep + 255) / 256 + 1;
+    const int32_t slack = (int32_t)((float)vstep * 2 * f32_max(p->stay, 0.5f) + 255) / 256 + 1;
     p->bits_lo = f32_bits(ckpi_exp2_fixed((-148 + slack) * 512));
     p->bits_hi = f32_bits(ckpi_exp2_fixed((127 - slack) * 512));
     p->cmax = (float)CKPI_MIN(127, 124 * 256 / vstep);
@@ -75,7 +77,7 @@ set_params(job *j)
     const ckpi_enc_in *in = j->in;
     const float s = in->grid.has_v ? 128.0f / (float)in->grid.vstep : 128.0f;
     ckpi_q_code_table(j->table, &in->grid, CKPI_Q_RQ, INFINITY);
-    j->v = (ckpi_q_vpar){.table = j->table, .s = s, .a1 = CKPI_Q_A1 * s, .a2 = CKPI_Q_A2 * s, .vstep = 128.0f / s};
+    j->v = (ckpi_q_vpar){.table = j->table, .s = s, .a1 = CKPI_Q_A1 * s, .a2 = CKPI_Q_A2 * s, .vstep = 128.0f / s, .stay = in->vstay};
     if (in->grid.has_v)
         v_bounds(&j->v, in->grid.vstep);
     if (in->m != NULL && in->mkind != CKPI_M_NONE)
@@ -120,7 +122,7 @@ run_v(job *j, const ckpi_q_run *r, size_t at, ckp_error *err)
         field_without_v(r, j->tile);
         return CKP_OK;
     }
-    j->ops->enc_v(r, &j->v, j->in->v + at, j->code, j->tile, &j->acc);
+    j->ops->enc_v(r, &j->v, j->in->v + at, j->in->key ? NULL : out->vcode + at, j->code, j->tile, &j->acc);
     j->ops->diff(r->n, j->code, j->in->key, out->vdiff + at, out->vcode + at);
     return ckpi_q_escapes_add(&out->vesc, at, j->tile->esc, j->tile->n_esc, j->in->v + at, err);
 }

@@ -9,7 +9,7 @@
  * The encoder's own arithmetic (no decoder needs it), all f32, rounded after each operation:
  *     log2   v = 2^ge * g, g in [1, 2):  x = (ge*S + krow) + (A2*g + A1)*g     A: minimax quadratic of log2, error below 0.005
  *            S = 128/vstep, A1 and A2 scaled by S, krow = A0*S - row/vstep     so x counts steps above the row factor
- *     code   c = rint(x - pcol), pcol = col/vstep
+ *     code   c = the base's code while |x - pcol - c| <= stay, else rint(x - pcol); pcol = col/vstep
  *     u      m * (rq*rq), compared with t = mt/kc and scaled by kc where it is summed
  *     phase  p in [0, 1): top 23 bits of ((z ^ z >> 13) * 0xc2b2ae35), z = key + index * 0x9e3779b9
  *            (one round instead of ckpi_mix32's two: a save's stall pays for it. Measured over 2^21 draws: lag correlations
@@ -53,6 +53,7 @@ typedef struct ckpi_q_vpar {
     const float *table;    /* 256 entries by (uint8_t)code: S(-c*vstep); +Inf at ZERO */
     float s, a1, a2;       /* S and the scaled A1, A2 */
     float vstep;
+    float stay;            /* in steps, 0 to 1: how far x may be from the base's code and keep it */
     float cmax;            /* largest |code| that does not escape: 127 or 124 octaves, whichever is less */
     uint32_t bits_lo, bits_hi;   /* positive v within these have v^ in 2^-148 .. 2^127 whenever |code| <= cmax */
 } ckpi_q_vpar;
@@ -89,14 +90,14 @@ typedef struct ckpi_q_acc {
 
 /*
  * What an ISA implements, as name(isa):
- *   enc_v   absolute codes of v to `code` (n bytes); rq, dead and esc to the tile
+ *   enc_v   absolute codes of v to `code` (n bytes); rq, dead and esc to the tile; base: the base's codes, NULL for a key
  *   enc_m   after enc_v of the same run: codes of m;  enc_w: codes of w, wrec in place
  *   dec_v, dec_m: table is S(2*c*vstep) by (uint8_t)code, 0 at ZERO; dec_w: S(-c*vstep), +Inf at ZERO. vcode NULL: c = 0
  *   diff    diff = code - base (key: code), then base = code, mod 256;  undiff: code += diff
  *   logs    L of each positive finite element (|x| if from_m) added to *rsum and csum[j], 1 to *rcnt and ccnt[j]; csum NULL: no columns
  */
 #define CKPI_Q_KERNELS(isa)                                                                                                          \
-    void ckpi_q_enc_v_##isa(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a); \
+    void ckpi_q_enc_v_##isa(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, const int8_t *base, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a); \
     void ckpi_q_enc_m_##isa(size_t n, const ckpi_q_mpar *p, const float *m, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a);            \
     void ckpi_q_enc_w_##isa(size_t n, const ckpi_q_wpar *p, const float *w, float *wrec, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a); \
     void ckpi_q_dec_v_##isa(const ckpi_q_run *r, const float *table, const int8_t *vcode, float *v);                                 \
@@ -116,7 +117,7 @@ CKPI_Q_KERNELS(avx512)
 typedef struct ckpi_q_ops {
     const char *name;
     uint32_t needs;
-    void (*enc_v)(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a);
+    void (*enc_v)(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, const int8_t *base, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a);
     void (*enc_m)(size_t n, const ckpi_q_mpar *p, const float *m, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a);
     void (*enc_w)(size_t n, const ckpi_q_wpar *p, const float *w, float *wrec, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a);
     void (*dec_v)(const ckpi_q_run *r, const float *table, const int8_t *vcode, float *v);
@@ -133,7 +134,8 @@ typedef struct ckpi_q_ops {
 const ckpi_q_ops *ckpi_q_pick(uint32_t cpu);
 
 /* The reference on elements [at, at + n) of a run: what vector kernels call for tails and for groups with anything unusual in them. */
-void ckpi_q_ref_v(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a, size_t at, size_t n);
+void ckpi_q_ref_v(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, const int8_t *base, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a,
+                  size_t at, size_t n);
 void ckpi_q_ref_m(const ckpi_q_mpar *p, const float *m, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a, size_t at, size_t n);
 void ckpi_q_ref_w(const ckpi_q_wpar *p, const float *w, float *wrec, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a, size_t at, size_t n);
 #endif

@@ -174,6 +174,26 @@ round_to_dtype(ckp_dtype dt, float *x, size_t n)
             x[i] = ckpi_f16_to_f32(ckpi_f32_to_f16(x[i]));
 }
 
+/* Half of the base's codes near those of now, as in training: only there can a code stay. */
+static void
+near_codes(test_rng *r, mill_piece *p)
+{
+    ckpi_scratch *ws = ckpi_scratch_new();
+    ckpi_enc_in in = p->in;
+    ckpi_enc_out out = {.vcode = malloc(p->n + 1), .vdiff = malloc(p->n + 1)};
+    in.w = in.m = NULL;
+    in.mkind = CKPI_M_NONE;
+    in.key = true;
+    assert_ok(ckpi_quant_encode(&in, &out, ws, 0, NULL));
+    for (size_t i = 0; i < p->n; i++)
+        if (test_below(r, 2) == 0)
+            p->vbase[i] = (int8_t)(out.vcode[i] + (int)test_below(r, 3) - 1);
+    ckpi_escapes_free(&out.vesc);
+    free(out.vcode);
+    free(out.vdiff);
+    ckpi_scratch_free(ws);
+}
+
 mill_piece
 mill_piece_new(test_rng *r, const mill_input *in, const mill_setting *s, size_t n, size_t cols)
 {
@@ -195,7 +215,9 @@ mill_piece_new(test_rng *r, const mill_input *in, const mill_setting *s, size_t 
                          .w = s->w ? p.w : NULL, .m = s->m ? p.m : NULL, .v = s->v ? p.v : NULL, .w_dtype = s->dtype, .key = s->key,
                          .wstep = {s->q * 0.01f, s->q / 4, s->q * 1.5f}, .round = s->round, .phase_key = (uint32_t)test_u64(r),
                          .first = (uint32_t)test_u64(r), .mkind = s->mkind, .kc = 0.9f, .mt = s->mt,
-                         .wsq_exp = ckpi_quant_sq_exp(st.max_bits)};
+                         .wsq_exp = ckpi_quant_sq_exp(st.max_bits), .vstay = (float)test_below(r, 5) / 4};
+    if (s->v && !s->key)
+        near_codes(r, &p);
     return p;
 }
 

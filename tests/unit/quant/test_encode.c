@@ -257,6 +257,47 @@ test_strangers(void **state)
     }
 }
 
+/* A v that wanders less than `stay` from its code keeps it, one that goes further gets the nearest; zero and positive never mix. */
+static void
+test_codes_stay(void **state)
+{
+    (void)state;
+    mill_piece p = usual_piece("stay", &usual, 4000, 100);
+    ckpi_scratch *ws = ckpi_scratch_new();
+    p.in.vstay = 0.75f;
+    p.in.key = true;
+    mill_coded first = mill_encode(&p, ws, ckpi_cpu());
+    p.in.key = false;
+    memcpy(p.vbase, first.out.vcode, p.n);
+    size_t kept = 0, moved = 0;
+    for (int octaves = -3; octaves <= 3; octaves++) {
+        float *was = malloc(p.n * sizeof *was);
+        memcpy(was, p.v, p.n * sizeof *was);
+        for (size_t i = 0; i < p.n; i++)
+            p.v[i] = ldexpf(p.v[i], octaves);        /* half as many octaves of sqrt(v); a step is two of those */
+        p.in.vstay = 0.75f;
+        mill_coded stay = mill_encode(&p, ws, ckpi_cpu());
+        p.in.vstay = 0;
+        mill_coded nearest = mill_encode(&p, ws, ckpi_cpu());
+        for (size_t i = 0; i < p.n; i++) {
+            const int a = stay.out.vcode[i], b = nearest.out.vcode[i], base = p.vbase[i];
+            assert_true(a == b || (a == base && abs(a - b) == 1));
+            assert_true((a == CKPI_VCODE_ZERO) == (b == CKPI_VCODE_ZERO));
+            kept += a != b;
+            moved += a != base;
+        }
+        assert_true(stay.out.v_max_err <= (double)exp2f(3.05f) - 1);   /* three quarters of two octaves of sqrt(v) */
+        mill_coded_free(&stay);
+        mill_coded_free(&nearest);
+        memcpy(p.v, was, p.n * sizeof *was);
+        free(was);
+    }
+    assert_true(kept > p.n / 20 && moved > p.n / 20);
+    mill_coded_free(&first);
+    ckpi_scratch_free(ws);
+    mill_piece_free(&p);
+}
+
 static void
 test_misuse(void **state)
 {
@@ -285,6 +326,9 @@ test_misuse(void **state)
     REFUSED(in.mt = 0);
     REFUSED(in.wrec = NULL);
     REFUSED(in.wstep.qlo = 0);
+    REFUSED(in.vstay = 1.1f);
+    REFUSED(in.vstay = -0.1f);
+    REFUSED(in.vstay = NAN);
     REFUSED(in.wstep.qhi = INFINITY);
     REFUSED(in.wstep.qmul = NAN);
     REFUSED(p.row[3] = INT16_MAX);
@@ -363,7 +407,7 @@ main(void)
         cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_codes_stay), cmocka_unit_test(test_misuse),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_warm_scratch),
     };
