@@ -39,6 +39,20 @@ put_bits(bits *b, uint8_t *to, uint32_t value, unsigned n)
     return to;
 }
 
+/* The high bit of each of the next eight bytes that is not zero. */
+static uint64_t
+set_bytes(const uint8_t *p, size_t left)
+{
+    const uint64_t low = 0x7f7f7f7f7f7f7f7fu;
+    uint64_t w = 0;
+    if (left >= 8)
+        w = ckpi_ld64(p);
+    else
+        for (size_t k = 0; k < left; k++)
+            w |= (uint64_t)p[k] << 8 * k;
+    return (((w & low) + low) | w) & ~low;
+}
+
 /* Lengths to gap[], values to value[], low bits to low; returns the bytes of those. */
 static size_t
 collect(const uint8_t *sym, size_t n, uint8_t *gap, uint8_t *value, uint8_t *low)
@@ -46,19 +60,14 @@ collect(const uint8_t *sym, size_t n, uint8_t *gap, uint8_t *value, uint8_t *low
     bits b = {0};
     uint8_t *end = low;
     size_t found = 0, next = 0;
-    for (size_t i = 0; i < n;) {
-        if (n - i >= 8 && ckpi_ld64(sym + i) == 0) {
-            i += 8;
-            continue;
-        }
-        for (const size_t stop = CKPI_MIN(i + 8, n); i < stop; i++) {
-            if (sym[i] == 0)
-                continue;
+    for (size_t i = 0; i < n; i += 8) {
+        for (uint64_t set = set_bytes(sym + i, n - i); set != 0; set &= set - 1) {
+            const size_t at = i + (size_t)__builtin_ctzll(set) / 8;
             unsigned more;
-            gap[found] = symbol_of((uint32_t)(i - next), &more);
-            end = put_bits(&b, end, (uint32_t)(i - next), more);
-            value[found++] = sym[i];
-            next = i + 1;
+            gap[found] = symbol_of((uint32_t)(at - next), &more);
+            end = put_bits(&b, end, (uint32_t)(at - next), more);
+            value[found++] = sym[at];
+            next = at + 1;
         }
     }
     if (b.n != 0)
