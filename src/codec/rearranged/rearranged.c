@@ -168,7 +168,7 @@ get_plan(ckpi_rd *in, ckpi_rearranged_plan *plan, ckp_error *err)
 {
     plan->own = ckpi_rd_u8(in);
     if (ckpi_rd_ok(in) && plan->own > CKPI_REARRANGED_MAX)
-        ckpi_rd_fail(in, "at most 15 parts of one value");
+        ckpi_rd_fail(in, "at most 40 parts of one value");
     const uint8_t *value = ckpi_rd_bytes(in, ckpi_rd_ok(in) ? plan->own : 0);
     for (unsigned k = 0; ckpi_rd_ok(in) && k < plan->own; k++) {
         plan->value[k] = value[k];

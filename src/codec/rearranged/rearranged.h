@@ -10,7 +10,7 @@
 enum { CKPI_REARRANGED_STORED = 0, CKPI_REARRANGED_GROUPS = 1 };
 enum { CKPI_REARRANGED_KIND_RUNS = 0 }; /* other kinds of a group are ids of codecs */
 
-#define CKPI_REARRANGED_MAX 15                              /* FORMAT groups of one base value */
+#define CKPI_REARRANGED_MAX 40                              /* FORMAT groups of one base value */
 #define CKPI_REARRANGED_PARTS (CKPI_REARRANGED_MAX + 1)     /* and all others together, which is part 0 */
 #define CKPI_REARRANGED_SLACK 64                            /* kernels store and load whole vectors behind each part */
 

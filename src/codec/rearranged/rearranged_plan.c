@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which values of the base get a part of their own: the commonest fifteen are candidates, and each, the rarest first, joins the
+ * Which values of the base get a part of their own: the commonest forty are candidates (DynaQuant has up to 34 indices), and each, the rarest first, joins the
  * rest unless coding it apart saves more than the tables and states of its streams cost. All by a sample's integers.
  */
 #include "base/bytes.h"
