@@ -27,6 +27,9 @@ def decode(codec, payload, n, width, dtype, base=None):
     elif codec == 6:
         need(base is not None, "diff without a base")
         out = diff(Cursor(payload), n, width, dtype, base)
+    elif codec == 8:
+        need(base is not None, "rearranged without a base")
+        out = rearranged(Cursor(payload), n, width, base)
     else:
         need(codec == 7, f"codec {codec}")
         out = zstandard.ZstdDecompressor().decompress(payload, max_output_size=size) if size else b""
@@ -321,3 +324,56 @@ def diff(c, n, width, dtype, base):
         out.append(~o & whole | sign if is_float and o & sign else o)
     c.end()
     return np.array(out, np.uint64).astype(f"<u{width}").tobytes()
+
+
+# ---- rearranged
+
+
+def runs(c, n):
+    out, count = bytearray(n), c.varint(n)
+    distances, symbols = stream(c, count), stream(c, count)
+    bits, at = Bits(c), 0
+    for t, symbol in zip(distances, symbols):
+        need(t < 128, "runs: a distance")
+        b = (t >> 2) - 1
+        at += t if t < 8 else (4 + t % 4 << b) + bits.get(b)
+        need(at < n, "runs: a place behind the last symbol")
+        out[at] = symbol
+        at += 1
+    bits.end()
+    c.end()
+    return bytes(out)
+
+
+def part(c, n):
+    kind = c.u8()
+    if kind == 2:
+        return bytes(n)
+    need(kind in (0, 3, 5), "rearranged: kind of a part")
+    payload = c.string(len(c.data))
+    return runs(Cursor(payload), n) if kind == 0 else decode(kind, payload, n, 1, 3)
+
+
+def rearranged(c, n, width, base):
+    need(width == 1, "rearranged: width")
+    form = c.u8()
+    if form == 0:
+        out = c.take(n)
+        c.end()
+        return out
+    need(form == 1 and n > 0, "rearranged: form")
+    own = c.u8()
+    need(own <= 40, "rearranged: parts")
+    values = list(c.take(own))
+    need(values == sorted(set(values)), "rearranged: values of parts")
+    before = np.frombuffer(base, np.uint8)
+    which = np.zeros(n, np.int64)
+    for k, v in enumerate(values):
+        which[before == v] = k + 1
+    symbols = np.zeros(n, np.uint8)
+    for k in range(own + 1):
+        at = np.flatnonzero(which == k)
+        if len(at):
+            symbols[at] = np.frombuffer(part(c, len(at)), np.uint8)
+    c.end()
+    return (symbols + before).tobytes()
