@@ -56,7 +56,7 @@ class Guard:
     """Decides how finely weights are coded, by measuring.
 
     Args:
-        eval_fn: called with a *copy* of the registered module (of each, by name as keyword, when there are several) under ``no_grad``;
+        eval_fn: called with a *copy* of the registered module without wrappers of DDP or torch.compile (of each, by name as keyword, when there are several) under ``no_grad``;
             gives a loss, a finite number; random states are put back after it.
         max_increase: by how much the loss of the decoded weights may exceed that of the live ones, as a share of the live one's size.
         every: every so many saves; the first one of a process and keys are always measured.
@@ -141,9 +141,22 @@ class Guard:
             self._easy = 0
 
 
+def _bare(module: Any) -> Any:
+    """Without the wrappers of data parallelism and torch.compile: their copies would want process groups and compilers of their own."""
+    torch = torch_module()
+    assert torch is not None
+    while True:
+        if isinstance(module, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+            module = module.module
+        elif isinstance(getattr(module, "_orig_mod", None), torch.nn.Module):
+            module = module._orig_mod
+        else:
+            return module
+
+
 def _copies(objects: Mapping[str, Any], lossy: list[tuple[Any, int]]) -> tuple[dict[str, Any], list[tuple[Any, int]]]:
     """Copies of the modules, and in them the parameter that each lossy one became."""
-    modules = {name: obj for name, obj in objects.items() if is_module(obj)}
+    modules = {name: _bare(obj) for name, obj in objects.items() if is_module(obj)}
     if not modules:
         raise CannotMeasure("no module is registered")
     memo: dict[int, Any] = {}

@@ -203,6 +203,21 @@ def test_half_precision_and_tied_weights(tmp_path):
     assert torch.equal(model[0].weight, decoded[-1])
 
 
+def test_wrappers_are_taken_off(tmp_path):
+    for wrap in (torch.nn.DataParallel, torch.compile, lambda m: torch.compile(torch.nn.DataParallel(m))):
+        model, optimizer, loss, _ = training(steps=3)
+        seen = []
+
+        def look(m):
+            seen.append(m)
+            return loss(m)
+
+        with ckpress.Checkpointer(tmp_path / str(id(wrap)), profile="resume", final_on_close=False, eval_fn=look, max_loss_increase=0.02) as ck:
+            ck.save(1, model=wrap(model), optimizer=optimizer, wait=True)
+            assert not ck.measured.lossless and ck.measured.loss_decoded <= ck.measured.loss_live * 1.02
+        assert all(type(m) is torch.nn.Sequential and m is not model for m in seen)
+
+
 def test_no_module_no_measure(tmp_path):
     with ckpress.Checkpointer(tmp_path / "run", profile="resume", final_on_close=False, eval_fn=lambda m: 1.0) as ck:
         with pytest.warns(RuntimeWarning, match="no module"):
