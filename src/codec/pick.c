@@ -138,7 +138,7 @@ static size_t
 list(candidate *out, const ckpi_block *b, ckpi_effort effort)
 {
     static const uint8_t order[] = {CKPI_CODEC_ZERO, CKPI_CODEC_RAW, CKPI_CODEC_MASK, CKPI_CODEC_RANS,
-                                    CKPI_CODEC_PLANES, CKPI_CODEC_DIFF, CKPI_CODEC_LZ};
+                                    CKPI_CODEC_PLANES, CKPI_CODEC_DIFF, CKPI_CODEC_REARRANGED, CKPI_CODEC_LZ};
     const looks l = look(b);
     size_t n = 0;
     for (size_t i = 0; i < sizeof order; i++) {

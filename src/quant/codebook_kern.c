@@ -31,7 +31,7 @@ ckpi_codebook_codes_ref(const ckpi_borders *b, const float *x, const float *g, s
 
 #if CKPI_X86
 
-/* ---- AVX2: every border is compared, with four vectors at a time ------------------------------------------------------------ */
+/* ---- AVX2: binary search; the borders that each step may want fill a register, or two ----------------------------------------- */
 
 #define INLINE2 CKPI_TARGET_AVX2 static inline __attribute__((always_inline))
 
@@ -53,25 +53,56 @@ finish8(const ckpi_borders *b, __m256 x, const float *g, __m256i level)
     return _mm256_blendv_epi8(level, _mm256_set1_epi32(b->protect), _mm256_castps_si256(keep));
 }
 
+/* Borders by step: those that steps 16 and 8 want, by halves; of steps 4 and 2; of step 1, by halves. */
+typedef struct steps {
+    __m256 half, quarter[2], four, two, one[2];
+} steps;
+
+INLINE2 steps
+steps_of(const float *t)
+{
+    return (steps){
+        .half = _mm256_set1_ps(t[15]),
+        .quarter = {_mm256_set1_ps(t[7]), _mm256_set1_ps(t[23])},
+        .four = _mm256_setr_ps(t[3], t[11], t[19], t[27], 0, 0, 0, 0),
+        .two = _mm256_setr_ps(t[1], t[5], t[9], t[13], t[17], t[21], t[25], t[29]),
+        .one = {_mm256_setr_ps(t[0], t[2], t[4], t[6], t[8], t[10], t[12], t[14]),
+                _mm256_setr_ps(t[16], t[18], t[20], t[22], t[24], t[26], t[28], t[30])},
+    };
+}
+
+/* One more binary digit: 2 * at, plus 1 where x is not below the border. */
+INLINE2 __m256i
+digit(__m256i at, __m256 x, __m256 border)
+{
+    return _mm256_sub_epi32(_mm256_add_epi32(at, at), _mm256_castps_si256(_mm256_cmp_ps(x, border, _CMP_GE_OQ)));
+}
+
+INLINE2 __m256i
+search8(const steps *s, __m256 x)
+{
+    const __m256 high = _mm256_cmp_ps(x, s->half, _CMP_GE_OQ);
+    __m256i at = _mm256_srli_epi32(_mm256_castps_si256(high), 31);
+    at = digit(at, x, _mm256_blendv_ps(s->quarter[0], s->quarter[1], high));
+    at = digit(at, x, _mm256_permutevar8x32_ps(s->four, at));
+    at = digit(at, x, _mm256_permutevar8x32_ps(s->two, at));
+    const __m256 lower = _mm256_permutevar8x32_ps(s->one[0], at), upper = _mm256_permutevar8x32_ps(s->one[1], at);
+    at = digit(at, x, _mm256_blendv_ps(lower, upper, high)); /* lanes are permuted by their low three bits */
+    return _mm256_add_epi32(at, _mm256_set1_epi32(1));
+}
+
 CKPI_TARGET_AVX2 void
 ckpi_codebook_codes_avx2(const ckpi_borders *b, const float *x, const float *g, size_t n, int8_t *code)
 {
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const steps s = steps_of(b->at);
     size_t i = 0;
     for (; i + 32 <= n; i += 32) {
-        __m256 v[4];
         __m256i level[4];
         for (unsigned k = 0; k < 4; k++) {
-            v[k] = _mm256_loadu_ps(x + i + 8 * k);
-            level[k] = _mm256_set1_epi32(1);
+            const __m256 v = _mm256_loadu_ps(x + i + 8 * k);
+            level[k] = finish8(b, v, g != NULL ? g + i + 8 * k : NULL, search8(&s, v));
         }
-        for (uint32_t t = 0; t < b->n; t++) {
-            const __m256 border = _mm256_broadcast_ss(&b->at[t]);
-            for (unsigned k = 0; k < 4; k++)
-                level[k] = _mm256_sub_epi32(level[k], _mm256_castps_si256(_mm256_cmp_ps(v[k], border, _CMP_GE_OQ)));
-        }
-        for (unsigned k = 0; k < 4; k++)
-            level[k] = finish8(b, v[k], g != NULL ? g + i + 8 * k : NULL, level[k]);
         const __m256i lo = _mm256_packs_epi32(level[0], level[1]), hi = _mm256_packs_epi32(level[2], level[3]);
         _mm256_storeu_si256((__m256i *)(void *)(code + i), _mm256_permutevar8x32_epi32(_mm256_packs_epi16(lo, hi), order));
     }
