@@ -49,7 +49,7 @@ typedef struct ckpi_codebook_fit {
 } ckpi_codebook_fit;
 
 /**
- * Exact one-dimensional clustering by dynamic programming: O(most * n * log n), 3 ms for 32 levels of 1500 points. points must
+ * Exact one-dimensional clustering by dynamic programming: O(most * n * log n), 4 ms for 32 levels of 2400 points. points must
  * outlive the fit. 16-bit cuts: n is below 2^16, which a sketch's points are.
  * @return CKP_OK; CKP_EINVAL: most is 0 or above CKPI_CODEBOOK_MAX, or too many points; CKP_ENOMEM.
  */

@@ -31,7 +31,7 @@ void ckpi_sketch_clear(ckpi_sketch *s);
 void ckpi_sketch_merge(ckpi_sketch *s, const ckpi_sketch *other);
 
 /**
- * Add n values; cost: 0.4 ns each (one core, AVX-512) and, from some thousands on, 60 us for the counters of the call.
+ * Add n values; cost: 0.5 ns each (one core) and, from some thousands on, 60 us for the counters of the call.
  * @return CKP_OK; CKP_ENOMEM: nothing was added.
  */
 CKP_MUST_USE ckp_status ckpi_sketch_add(ckpi_sketch *s, const float *x, size_t n, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
