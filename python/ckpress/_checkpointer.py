@@ -19,6 +19,7 @@ from ._decode import parse
 from ._file import PathLike
 from ._guard import Guard, Measured
 from ._names import Attr
+from ._notes import nothing_to_restore, passed_over
 from ._plan import Plan
 from ._restore import Restorer, check_object_name, class_of, kind_of, saved_form
 from ._views import is_torch_tensor
@@ -39,7 +40,7 @@ class Checkpointer:
         dir: the run's directory; created when there is none.
         profile: ``"lossless"``, or ``"resume"`` or ``"small"`` (lossy, to train on), or ``"weights"`` (optimizers are not saved).
         keep_last: restorable checkpoints to keep, at least 1; None: all. Older ones that the kept ones are deltas of stay too, up to
-            ``key_every``: more directories than ``keep_last`` is no fault.
+            ``key_every``: more directories than ``keep_last`` is no fault. The lossless last save of :meth:`close` is one of the kept.
         key_every: a checkpoint that needs no other at least every so many.
         quality: scales the steps of lossy weights: 0.5 is twice as fine.
         effort: 0 fast, 1 normal, 2 smallest; lossless coding only.
@@ -275,12 +276,14 @@ class Checkpointer:
         are set last. dicts and lists are changed in place; immutable plain values are in :attr:`values` afterwards.
 
         Args:
-            step: finished steps of the wanted checkpoint; None: the newest valid one, with a warning for each newer one passed over.
+            step: finished steps of the wanted checkpoint; None: the newest valid one, with a warning for each cause that made it pass over
+                newer ones.
             strict: a name that only one side has is an error.
             objects: as for :meth:`register`.
 
         Returns:
-            finished steps; None when the run has no checkpoint (then nothing is changed).
+            finished steps; None when the run has no checkpoint (then nothing is changed). If there is a step directory with a shard and
+            without a manifest, as a first save that was cut short leaves it, a RuntimeWarning says so.
 
         Raises:
             MismatchError: names, dtypes or shapes differ; ``missing``, ``unexpected``, ``mismatched`` list them. Also when an optimizer or
@@ -288,7 +291,8 @@ class Checkpointer:
                 with ``strict=False`` too: to go on with a new optimizer, leave it out.
             PartlyWrittenError: the disk failed for good after everything had been proved, while live tensors were written, and the files are
                 too large to be kept in memory: ``tensors`` names what must not be used (docs/runs.md).
-            NotFoundError: no such step; or checkpoints are there but none is whole: training from scratch is not what was meant.
+            NotFoundError: no such step; or checkpoints are there but none is whole, or several have whole shards and no manifest: training
+                from scratch is not what was meant. For that, move the directory away.
         """
         with self._lock:
             if self._run.closed:
@@ -314,11 +318,14 @@ class Checkpointer:
         try:
             ck = self._run.open(-1 if step is None else whole("step", step, 0, STEP_MAX))
         except NotFoundError:
-            if step is not None or self._any_committed():
+            if step is not None:
                 raise
+            why = nothing_to_restore(self.dir)
+            if why is not None:
+                warnings.warn(f"ckpress: {why}", RuntimeWarning, stacklevel=3)
             return None
-        for line in ck.notes().splitlines():
-            warnings.warn(f"ckpress: {line}", RuntimeWarning, stacklevel=4)
+        for text in passed_over(ck.notes()):
+            warnings.warn(f"ckpress: {text}", RuntimeWarning, stacklevel=3)
         return ck
 
     def _adopt(self, ck: Any) -> None:
@@ -326,11 +333,7 @@ class Checkpointer:
         try:
             self._run.adopt(ck)
         except Error as e:
-            warnings.warn(f"ckpress: restored, but the next checkpoint cannot be a delta against it: {e}", RuntimeWarning, stacklevel=4)
-
-    def _any_committed(self) -> bool:
-        """Whether some directory of the run ever was a checkpoint: one without manifest was only begun."""
-        return any(row["stored_bytes"] > 0 for row in _core.list_run(self.dir))
+            warnings.warn(f"ckpress: restored, but the next checkpoint cannot be a delta against it: {e}", RuntimeWarning, stacklevel=3)
 
     def _restore_from(self, ck: Any, objects: dict[str, Any], strict: bool) -> int:
         nodes = ck.tree()

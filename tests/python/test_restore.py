@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import ckpress
 import pytest
 import torch
@@ -268,6 +270,83 @@ def test_newest_valid_with_a_warning(saved):
     shard.write_bytes(shard.read_bytes()[:-9])
     with ckpress.Checkpointer(saved) as ck, pytest.warns(RuntimeWarning, match="step-00000009"):
         assert ck.restore(model=model, optimizer=optimizer, scheduler=scheduler) == 2
+
+
+def lose_manifests(run, n, cut=0):
+    """A run of n saves without its manifests; of each shard ``cut`` bytes are gone."""
+    t = torch.arange(1000.0)
+    with ckpress.Checkpointer(run) as ck:
+        for step in range(1, n + 1):
+            t[step] += 1
+            ck.save(step, t=t)
+    ckpress.Checkpointer(run).close()  # a later writer: whose attempts these may have been is no longer known
+    for manifest in run.glob("step-*/manifest.json"):
+        manifest.unlink()
+    for shard in run.glob("step-*/*.ckp"):
+        shard.write_bytes(shard.read_bytes()[: -cut or None])
+
+
+def test_lost_manifests_are_no_new_run(run):
+    """Keys and deltas whose shards are whole: a training must not start from scratch without a word."""
+    lose_manifests(run, 3)
+    live = torch.zeros(1000)
+    with ckpress.Checkpointer(run) as ck:
+        with pytest.raises(ckpress.NotFoundError, match="3 step.*no manifest.json.*none can be restored.*move the directory away"):
+            ck.restore(t=live)
+        with pytest.raises(ckpress.NotFoundError):
+            ck.restore(step=2, t=live)
+    assert not live.any() and len(list(run.glob("step-*/*.ckp"))) == 3
+
+
+@pytest.mark.parametrize(("n", "cut"), [(1, 0), (1, 9), (3, 9)])
+def test_a_first_save_cut_short_is_told(run, n, cut):
+    """One attempt, or several that died while they wrote: nothing is lost that was ever there."""
+    lose_manifests(run, n, cut)
+    with ckpress.Checkpointer(run) as ck:
+        with pytest.warns(RuntimeWarning, match=f"without a manifest: {n} .*nothing to restore, training starts from scratch") as told:
+            assert ck.restore(t=torch.zeros(1000)) is None
+        assert told[0].filename == __file__
+        ck.save(n, t=torch.ones(3))
+        assert ck.restore(t=torch.zeros(3)) == n
+
+
+def test_bad_manifests_are_no_new_run(saved):
+    manifest = next(saved.glob("step-*/manifest.json"))
+    manifest.write_bytes(manifest.read_bytes()[:-9])
+    with ckpress.Checkpointer(saved) as ck, pytest.raises(ckpress.NotFoundError, match="none is whole.*step-00000002.*bad manifest"):
+        ck.restore(t=1)
+
+
+@pytest.mark.parametrize("how", ["gone", "cut", "flipped"])
+def test_a_broken_base_is_told_once(run, how):
+    """The cause comes first; what only needs it is counted."""
+    t = torch.randn(1000)
+    with ckpress.Checkpointer(run, key_every=3) as ck:
+        for step in range(1, 10):
+            t[step] += 1
+            ck.save(step, t=t)
+    shard = next(run.glob("step-00000007-*/*.ckp"))
+    raw = bytearray(shard.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    shard.unlink() if how == "gone" else shard.write_bytes(raw[:-9] if how == "cut" else raw)
+    with ckpress.Checkpointer(run) as ck, pytest.warns(RuntimeWarning) as told:
+        assert ck.restore(t=t) == 6
+    (text,) = [str(w.message) for w in told]
+    assert text.startswith("ckpress: step-00000007-") and "so are 2 that need it, up to step-00000009-" in text
+    shutil.rmtree(run / shard.parent.name)
+    with ckpress.Checkpointer(run) as ck, pytest.warns(RuntimeWarning, match="step-00000008-.*so is 1 that needs it") as told:
+        assert ck.restore(t=t) == 6 and len(told) == 1
+
+
+def test_nothing_whole(run):
+    t = torch.randn(1000)
+    with ckpress.Checkpointer(run) as ck:
+        for step in range(1, 4):
+            ck.save(step, t=t + step)
+    next(run.glob("step-00000001-*/*.ckp")).unlink()
+    told = r"\(3\) but none is whole \(step-00000001-.*missing shard"
+    with ckpress.Checkpointer(run) as ck, pytest.raises(ckpress.NotFoundError, match=told):
+        ck.restore(t=t)
 
 
 def test_stray_files_do_not_matter(saved):

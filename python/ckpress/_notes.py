@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to say when a restore takes an older checkpoint than the newest, or finds none."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from . import _core
+from .errors import BaseMismatchError, Error, NotFoundError, make
+
+_SCRATCH = "To train from scratch, move the directory away."
+_BASE = re.compile(r"bad base: its base (\S+) cannot be restored itself")
+
+
+def passed_over(notes: str) -> list[str]:
+    """One text for each cause, from the library's line for each checkpoint (newest first): the cause, then how many need it."""
+    reasons = {name: reason for name, _, reason in (line.partition(": ") for line in notes.splitlines())}
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name in reasons:
+        cause = name
+        while (base := _BASE.fullmatch(reasons[cause])) and base[1] in reasons:
+            cause = base[1]  # bases are older: this ends
+        # Damage inside a file is told of every checkpoint that reads it; the text begins with where it is.
+        place = reasons[cause].split("/", 1)[0]
+        groups.setdefault((place if place in reasons else cause, reasons[cause]), []).append(name)
+    return [_text(cause, reason, [name for name in names if name != cause]) for (cause, reason), names in groups.items()]
+
+
+def _text(cause: str, reason: str, others: list[str]) -> str:
+    text = f"{cause} is passed over: {reason}"
+    if not others:
+        return text
+    return f"{text}; and so {'is 1 that needs' if len(others) == 1 else f'are {len(others)} that need'} it, up to {others[0]}"
+
+
+def nothing_to_restore(directory: str) -> str | None:
+    """Why there is no checkpoint in a run: None for a new one; a warning's text when a first save may have been cut short.
+
+    Raises:
+        NotFoundError: checkpoints were there, and training from scratch is not what was meant.
+    """
+    rows = _core.list_run(directory)
+    committed = [row for row in rows if not row["health"].startswith(("incomplete", "deleting"))]
+    if committed:
+        cause = next((f"{row['dir']}: {row['health']}" for row in committed if row["health"] != "ok"), "what their shards hold is damaged")
+        text = f"checkpoints are there ({len(committed)}) but none is whole ({cause})"
+        raise make(NotFoundError, f"{directory}: {text}; ckpress.verify() tells more, ckpress.salvage() saves what is left. {_SCRATCH}")
+    begun = {row["dir"]: _shards(os.path.join(directory, row["dir"])) for row in rows if row["health"].startswith("incomplete")}
+    begun = {name: shards for name, shards in begun.items() if shards}
+    if not begun:
+        return None
+    finished = [name for name, shards in begun.items() if all(map(_finished, shards))]
+    if len(finished) > 1:  # a process that dies leaves one at most
+        text = f"{len(finished)} step directories hold whole shards, but no manifest.json ({finished[0]} to {finished[-1]})"
+        raise make(NotFoundError, f"{directory}: {text}: none can be restored. Bring the manifests back. {_SCRATCH}")
+    names = ", ".join(begun)
+    return f"{directory}: step directories without a manifest: {len(begun)} ({names}); nothing to restore, training starts from scratch"
+
+
+def _shards(directory: str) -> list[str]:
+    try:
+        return [os.path.join(directory, name) for name in sorted(os.listdir(directory)) if name.endswith(".ckp")]
+    except OSError:
+        return []
+
+
+def _finished(shard: str) -> bool:
+    try:
+        _core.open_file(shard, ()).close()
+    except BaseMismatchError:  # a delta: known from its end
+        return True
+    except (Error, OSError):
+        return False
+    return True
