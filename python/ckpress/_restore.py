@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from . import _rng
 from ._context import Context, Entry, is_module, is_optimizer, module_entries
 from ._decode import Leaf, Named
 from ._plan import Plan
@@ -47,7 +48,7 @@ def generator_state(obj: Any) -> Any:
     if isinstance(obj, random.Random):
         return obj.getstate()
     if hasattr(obj, "bit_generator"):
-        return obj.bit_generator.state
+        return _rng.plain(obj.bit_generator.state)
     return obj.get_state()
 
 

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Global random number generators of torch (CPU and CUDA), numpy and random, as one plain value."""
+"""Global random number generators of torch (CPU and CUDA), numpy and random, as one plain value.
+
+Arrays in numpy's states become tuples of ints, which numpy takes as well: so ``torch.load(weights_only=True)`` reads a run that was
+decompressed to ``.pt`` although it knows no numpy arrays. Early checkpoints have the arrays.
+"""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
-from ._views import numpy_module, torch_module
+from ._views import is_ndarray, numpy_module, torch_module
 from .errors import MismatchError, make
 
 
@@ -15,12 +19,19 @@ def get() -> dict[str, Any]:
     out: dict[str, Any] = {"python": random.getstate()}
     numpy, torch = numpy_module(), torch_module()
     if numpy is not None and hasattr(numpy, "random"):
-        out["numpy"] = numpy.random.get_state(legacy=False)
+        out["numpy"] = plain(numpy.random.get_state(legacy=False))
     if torch is not None and hasattr(torch, "get_rng_state"):
         out["torch"] = torch.get_rng_state()
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             out["cuda"] = torch.cuda.get_rng_state_all()
     return out
+
+
+def plain(state: Any) -> Any:
+    """A state of a numpy bit generator without arrays."""
+    if isinstance(state, dict):
+        return {key: plain(value) for key, value in state.items()}
+    return tuple(state.tolist()) if is_ndarray(state) else state
 
 
 def put(state: dict[str, Any]) -> None:

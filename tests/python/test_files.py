@@ -8,6 +8,7 @@ import os
 import pickle
 
 import ckpress
+import numpy as np
 import pytest
 import torch
 from helpers import same, steps, training
@@ -71,6 +72,22 @@ def test_a_shard_of_a_run_becomes_a_pt(tmp_path):
     assert all(same(got["model"][k], v) for k, v in model.state_dict().items())
     other = training(3)[0]
     other.load_state_dict(got["model"])
+
+
+def test_a_run_becomes_a_pt_that_weights_only_reads(tmp_path):
+    """With the states of all generators: nothing in it is numpy's unless the user saved some."""
+    model, optimizer, scheduler = training()
+    steps(model, optimizer, scheduler, 2)
+    mine = {name.lower(): np.random.Generator(getattr(np.random, name)(3)) for name in ("MT19937", "PCG64", "Philox", "SFC64")}
+    with ckpress.Checkpointer(tmp_path / "run") as ck:
+        ck.save(2, model=model, optimizer=optimizer, scheduler=scheduler, epoch=1, **mine)
+    shard = next((tmp_path / "run").glob("step-*/*.ckp"))
+    ckpress.decompress(shard, tmp_path / "x.pt")
+    got = torch.load(tmp_path / "x.pt", weights_only=True)
+    assert all(same(got["model"][k], v) for k, v in model.state_dict().items())
+    np.random.set_state(got["rng"]["numpy"])
+    mine["philox"].bit_generator.state = got["philox"]
+    assert same(got["rng"]["torch"], torch.get_rng_state())
 
 
 class Evil:

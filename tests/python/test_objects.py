@@ -416,6 +416,29 @@ def test_random_states(run):
         assert torch.equal(torch.get_rng_state(), before)
 
 
+BIT_GENERATORS = ["MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"]
+
+
+@pytest.mark.parametrize("arrays", [False, True])
+def test_generators_of_numpy(run, monkeypatch, arrays):
+    """Also from early checkpoints, which have numpy's arrays."""
+    if arrays:
+        monkeypatch.setattr("ckpress._rng.plain", lambda state: state)
+    made = {name: np.random.Generator(getattr(np.random, name)(4)) for name in BIT_GENERATORS}
+    [g.random(3, dtype=np.float32) for g in made.values()]
+    np.random.standard_normal()
+    with ckpress.Checkpointer(run) as ck:
+        ck.save(1, **made)
+    monkeypatch.undo()
+    loaded = ckpress.load(run)
+    assert isinstance(loaded["rng"]["numpy"]["state"]["key"], np.ndarray if arrays else tuple)
+    expected = {name: g.random(3).tolist() for name, g in made.items()}, np.random.standard_normal(3).tolist()
+    other = {name: np.random.Generator(getattr(np.random, name)(9)) for name in BIT_GENERATORS}
+    with ckpress.Checkpointer(run) as ck:
+        ck.restore(**other)
+    assert ({name: g.random(3).tolist() for name, g in other.items()}, np.random.standard_normal(3).tolist()) == expected
+
+
 def test_grad_scaler_and_ema(run):
     model, _, _ = training()
     scaler = torch.amp.GradScaler("cpu")
