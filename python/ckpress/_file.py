@@ -99,7 +99,8 @@ def save(
     Args:
         path: the file.
         obj: anything made of dicts, lists, tuples, sets, plain values, torch tensors, numpy arrays, buffers; live modules and
-            optimizers may be in it, and only their weights and moments are coded lossily by a lossy ``profile``.
+            optimizers may be in it (:func:`load` gives their state as dicts, a module's as its ``state_dict()``, an optimizer's with
+            parameters by name), and only their weights and moments are coded lossily by a lossy ``profile``.
         profile: ``"lossless"`` (every bit comes back), ``"resume"``, ``"small"``, ``"weights"``.
         quality: scales the steps of lossy weights: 0.5 is twice as fine.
         effort: 0 fast, 1 normal, 2 smallest; lossless coding only.
@@ -139,7 +140,8 @@ def load(
     device: Any = None,
     threads: int = 0,
 ) -> Any:
-    """Loads what was saved: an object like the one given to :func:`save`, or of a run a dict of its objects by name.
+    """Loads what was saved: an object like the one given to :func:`save` (modules and optimizers as their state), or of a run a dict of
+    its objects by name.
 
     Nothing is unpickled, imported or executed on the word of the file.
 

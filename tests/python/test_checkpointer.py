@@ -240,6 +240,13 @@ class TestFinal:
     def test_by_close(self, run):
         assert self.run_lossy(run) == (True, 2, True)
 
+    def test_is_one_of_the_kept(self, run):
+        model, optimizer, _ = training()
+        with ckpress.Checkpointer(run, "resume", keep_last=2, key_every=1) as ck:
+            for step in range(1, 5):
+                ck.save(step, model=model, optimizer=optimizer)
+        assert [row.step for row in ckpress.list_run(run)] == [4, 4]
+
     def test_already_made(self, run):
         assert self.run_lossy(run, final=True) == (True, 1, True)
 

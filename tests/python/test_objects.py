@@ -416,6 +416,18 @@ def test_random_states(run):
         assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_a_file_gives_modules_and_optimizers_as_their_state(path):
+    model, optimizer, scheduler = training()
+    steps(model, optimizer, scheduler, 1)
+    ckpress.save(path, {"m": model, "o": optimizer})
+    got = ckpress.load(path)
+    other = Net()
+    other.load_state_dict(got["m"])
+    assert type(got["m"]) is dict and all(same(a, b) for a, b in zip(other.state_dict().values(), model.state_dict().values()))
+    assert set(got["o"]) == {"state", "param_groups"} and set(got["o"]["state"]) == set(got["o"]["param_groups"][0]["params"])
+    assert "up.weight" in got["o"]["state"]
+
+
 BIT_GENERATORS = ["MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"]
 
 
