@@ -3,6 +3,7 @@
 #include "mill.h"
 #include <math.h>
 #include <stdlib.h>
+#include "harness/failalloc.h"
 #include "quant/codebook.h"
 
 enum { N = 20011 };
@@ -432,13 +433,45 @@ test_valid(void **state)
     assert_false(ckpi_codebook_valid(&cb));
 }
 
+static ckp_status
+fit_with_faults(void *user)
+{
+    const float *x = user;
+    ckpi_points p;
+    ckpi_codebook_fit f;
+    ckpi_scratch *ws = ckpi_scratch_new();
+    ckpi_sketch *s = ckpi_sketch_new();
+    ckp_status st = ws != NULL && s != NULL ? CKP_OK : CKP_ENOMEM;
+    if (st == CKP_OK)
+        st = ckpi_sketch_add(s, x, N, ws, ckpi_cpu(), NULL);
+    if (st == CKP_OK)
+        st = ckpi_points_of(&p, s, 0, INFINITY, ws, NULL);
+    if (st == CKP_OK)
+        st = ckpi_codebook_fit_all(&f, &p, 32, ws, NULL);
+    ckpi_sketch_free(s);
+    ckpi_scratch_free(ws);
+    return st;
+}
+
+static void
+test_no_memory(void **state)
+{
+    (void)state;
+    test_rng r = test_rng_new("codebook no memory");
+    float *x = malloc(N * sizeof *x);
+    for (size_t i = 0; i < N; i++)
+        x[i] = (float)test_normal(&r);
+    failalloc_run(fit_with_faults, x, 3, 1);
+    free(x);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_best),   cmocka_unit_test(test_outlier),    cmocka_unit_test(test_few_points), cmocka_unit_test(test_mix),
         cmocka_unit_test(test_assign), cmocka_unit_test(test_few_values), cmocka_unit_test(test_error),      cmocka_unit_test(test_keep),
-        cmocka_unit_test(test_valid),
+        cmocka_unit_test(test_valid),  cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
