@@ -4,9 +4,13 @@
  *   - temporaries in the run and in lock/ whose process is gone from this host;
  *   - step directories without a manifest: a deletion that was cut short (deleted.json says so), an attempt of an epoch
  *     before ours (its claim in lock/ proves it), or an empty one, whose removal can lose nothing.
+ * A writer that dies leaves one attempt behind. Where an epoch has more, or a run has several directories and not one manifest, then
+ * manifests were lost (a copy that left them out, a hand that removed them): those shards may be all that is left, and stay.
+ *
  * Failures are not errors of the run: the next writer tries again, and the claims that prove ownership stay until then.
  */
 #include <stdlib.h>
+#include "base/alloc.h"
 #include "base/fail.h"
 #include "store/internal.h"
 
@@ -26,15 +30,23 @@ sweep_temporaries(ckpi_store *s, const char *dir)
     ckpi_names_free(&names);
 }
 
-static bool
+/* The dead claim under which an attempt was begun; n when there is none. */
+static size_t
 begun_by(const ckpi_lockfile *dead, size_t n, uint64_t step, uint32_t attempt)
 {
     for (size_t i = 0; i < n; i++)
         for (uint32_t k = 0; dead[i].nonce != 0 && k < CKPI_ATTEMPTS; k++)
             if (ckpi_attempt_number(dead[i].nonce, step, k) == attempt)
-                return true;
-    return false;
+                return i;
+    return n;
 }
+
+/* What lies in the run: whether any manifest, and how many directories without one, by the claim that began them. */
+typedef struct lost {
+    bool any_manifest;
+    size_t directories;
+    size_t *by_claim;            /* n_dead + 1: the last for attempts of no dead claim */
+} lost;
 
 /* The rest of a deletion. deleted.json is the checkpoint's own manifest: it must name this run and this directory. */
 static ckp_status
@@ -67,24 +79,65 @@ sweep_step(ckpi_store *s, const char *dir, bool proved)
     return CKP_OK;
 }
 
+static ckp_status
+count_lost(ckpi_store *s, const ckpi_names *names, const ckpi_lockfile *dead, size_t n_dead, lost *l)
+{
+    ckp_status st = CKP_OK;
+    for (size_t i = 0; st == CKP_OK && i < names->n; i++) {
+        uint64_t step;
+        uint32_t attempt;
+        bool committed = false, deleted = false;
+        if (!names->is_dir[i] || !ckpi_dir_name_parse(names->v[i], &step, &attempt))
+            continue;
+        st = ckpi_store_exists(s, names->v[i], CKPI_MANIFEST_FILE, &committed, NULL);
+        if (st == CKP_OK)
+            st = ckpi_store_exists(s, names->v[i], CKPI_DELETED_FILE, &deleted, NULL);
+        l->any_manifest = l->any_manifest || committed;
+        if (st != CKP_OK || committed || deleted)
+            continue;
+        l->directories++;
+        l->by_claim[begun_by(dead, n_dead, step, attempt)]++;
+    }
+    return st;
+}
+
+/* Whether attempts of a dead claim may go. */
+static bool
+may_sweep(const lost *l, size_t claim)
+{
+    return l->by_claim[claim] <= 1 && (l->any_manifest || l->directories <= 1);
+}
+
+static bool
+sweep_named(ckpi_store *s, const ckpi_names *names, const ckpi_lockfile *dead, size_t n_dead, const lost *l)
+{
+    bool clean = true;
+    for (size_t i = 0; i < names->n; i++) {
+        uint64_t step;
+        uint32_t attempt;
+        if (!names->is_dir[i] || !ckpi_dir_name_parse(names->v[i], &step, &attempt))
+            continue;
+        const size_t claim = begun_by(dead, n_dead, step, attempt);
+        const bool ours = claim < n_dead, proved = ours && may_sweep(l, claim);
+        /* A directory that foreign files keep alive is as clean as it will get: ours are gone from it. */
+        const ckp_status st = sweep_step(s, names->v[i], proved);
+        clean = clean && (!ours || (proved && (st == CKP_OK || st == CKP_EEXIST)));
+    }
+    return clean;
+}
+
 static bool
 sweep_steps(ckpi_store *s, const ckpi_lockfile *dead, size_t n_dead)
 {
     ckpi_names names;
-    bool clean = true;
-    if (ckpi_names_read(s, "", &names, NULL) != CKP_OK)
+    lost l = {.by_claim = ckpi_calloc(n_dead + 1, sizeof *l.by_claim)};
+    if (l.by_claim == NULL || ckpi_names_read(s, "", &names, NULL) != CKP_OK) {
+        free(l.by_claim);
         return false;
-    for (size_t i = 0; i < names.n; i++) {
-        uint64_t step;
-        uint32_t attempt;
-        if (!names.is_dir[i] || !ckpi_dir_name_parse(names.v[i], &step, &attempt))
-            continue;
-        const bool proved = begun_by(dead, n_dead, step, attempt);
-        /* A directory that foreign files keep alive is as clean as it will get: ours are gone from it. */
-        const ckp_status st = sweep_step(s, names.v[i], proved);
-        clean = clean && (st == CKP_OK || st == CKP_EEXIST || !proved);
     }
+    const bool clean = count_lost(s, &names, dead, n_dead, &l) == CKP_OK && sweep_named(s, &names, dead, n_dead, &l);
     ckpi_names_free(&names);
+    free(l.by_claim);
     return clean;
 }
 

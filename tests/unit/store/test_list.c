@@ -153,6 +153,26 @@ test_unproved_attempts(void **state)
     drop(&f);
 }
 
+/* Invariant 8: where manifests were lost, what a claim proves to be its own may be all that is left, and stays. */
+static void
+test_lost_manifests(void **state)
+{
+    (void)state;
+    for (int lost = 1; lost <= 3; lost++) {
+        fixture f = make();
+        const char *const dirs[] = {f.last, f.delta, f.key};
+        for (int i = 0; i < lost; i++)
+            fault_remove(f.d, in(dirs[i], "manifest.json"));
+        for (int opened = 0; opened < 3; opened++) {
+            ckpi_store_free(f.s);
+            assert_ok(run_open(&f.s, fault_mount(f.d), CKPI_STORE_WRITE, NULL));
+        }
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(fault_exists(f.d, dirs[i]), lost > 1 || i > 0);    /* one: an attempt like any other */
+        drop(&f);
+    }
+}
+
 static void
 test_damage_is_named(void **state)
 {
@@ -443,6 +463,7 @@ main(void)
         cmocka_unit_test(test_list),
         cmocka_unit_test(test_foreign_names),
         cmocka_unit_test(test_unproved_attempts),
+        cmocka_unit_test(test_lost_manifests),
         cmocka_unit_test(test_damage_is_named),
         cmocka_unit_test(test_base_damage),
         cmocka_unit_test(test_check_levels),
