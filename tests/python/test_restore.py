@@ -279,7 +279,8 @@ def lose_manifests(run, n, cut=0):
         for step in range(1, n + 1):
             t[step] += 1
             ck.save(step, t=t)
-    ckpress.Checkpointer(run).close()  # a later writer: whose attempts these may have been is no longer known
+    if n == 1:  # one is swept like any other that died, unless a later writer has come: then whose it may have been is no longer known
+        ckpress.Checkpointer(run).close()
     for manifest in run.glob("step-*/manifest.json"):
         manifest.unlink()
     for shard in run.glob("step-*/*.ckp"):
