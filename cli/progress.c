@@ -9,21 +9,39 @@
 /* The only thing that a handler may touch. */
 static volatile sig_atomic_t caught;
 
+/* Seconds in which the work must notice that it is to stop. Work that waits for a pipe never does. */
+enum { PATIENCE = 2 };
+
 static void
 catch(int sig)
 {
     caught = sig;
+    (void)alarm(PATIENCE);
+}
+
+static void
+give_up(int sig)
+{
+    static const char text[] = "ckpress: stopped by a signal while waiting for input; nothing was written.\n";
+    (void)sig;
+    const ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)n;
+    _exit(128 + (int)caught);
 }
 
 void
 cli_signals_catch(void)
 {
-    /* SA_RESETHAND: where no progress call comes (waiting for a pipe), the second signal ends the process. */
+    /* SA_RESETHAND: a second signal ends the process at once. */
     struct sigaction sa = {.sa_handler = catch, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
-    struct sigaction old;
+    struct sigaction late = {.sa_handler = give_up}, old;
     const int sigs[] = {SIGINT, SIGTERM, SIGHUP};
 
     (void)sigemptyset(&sa.sa_mask);
+    (void)sigemptyset(&late.sa_mask);
+    (void)sigaction(SIGALRM, &late, NULL);
+    /* A limit on file sizes is an error like a full disk, not a death that leaves a temporary. */
+    (void)signal(SIGXFSZ, SIG_IGN);
     for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++)
         if (sigaction(sigs[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)   /* nohup stays nohup */
             (void)sigaction(sigs[i], &sa, NULL);
@@ -79,6 +97,8 @@ cli_progress_step(void *progress, uint64_t done, uint64_t total)
         p->shown = now;
         draw(p, done, total);
     }
+    if (caught != 0)
+        (void)alarm(0);          /* noticed: cleaning up may take its time */
     return caught;
 }
 

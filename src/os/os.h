@@ -97,6 +97,7 @@ void ckpi_writer_free(ckpi_writer *w);
 typedef struct ckpi_reader ckpi_reader;
 CKP_MUST_USE ckp_status ckpi_reader_file(ckpi_reader **out, ckpi_fs *fs, const char *name, ckp_error *err);
 CKP_MUST_USE ckp_status ckpi_reader_path(ckpi_reader **out, const char *path, ckp_error *err);   /* any local path; follows links */
+CKP_MUST_USE ckp_status ckpi_reader_plain(ckpi_reader **out, const char *path, ckp_error *err);  /* the same; CKP_EINVAL unless it is seekable */
 CKP_MUST_USE ckp_status ckpi_reader_fd(ckpi_reader **out, int fd, const char *name, ckp_error *err); /* sequential when not seekable */
 CKP_MUST_USE ckp_status ckpi_reader_mem(ckpi_reader **out, const void *p, size_t n, const char *name, ckp_error *err);
 bool ckpi_reader_seekable(const ckpi_reader *r);

@@ -98,11 +98,11 @@ ckpi_reader_fd(ckpi_reader **out, int fd, const char *name, ckp_error *err)
     return CKP_OK;
 }
 
-ckp_status
-ckpi_reader_path(ckpi_reader **out, const char *path, ckp_error *err)
+static ckp_status
+reader_path(ckpi_reader **out, const char *path, int flags, ckp_error *err)
 {
     *out = NULL;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | flags);
     if (fd < 0) {
         const ckp_status st = ckpi_fail_errno(err, errno, "cannot open");
         ckpi_fail_file(err, path);
@@ -113,6 +113,26 @@ ckpi_reader_path(ckpi_reader **out, const char *path, ckp_error *err)
         close(fd);
     else
         (*out)->own_fd = true;
+    return st;
+}
+
+ckp_status
+ckpi_reader_path(ckpi_reader **out, const char *path, ckp_error *err)
+{
+    return reader_path(out, path, 0, err);
+}
+
+ckp_status
+ckpi_reader_plain(ckpi_reader **out, const char *path, ckp_error *err)
+{
+    /* O_NONBLOCK: a FIFO is to be refused, not waited for. */
+    ckp_status st = reader_path(out, path, O_NONBLOCK, err);
+    if (st == CKP_OK && !ckpi_reader_seekable(*out)) {
+        ckpi_reader_free(*out);
+        *out = NULL;
+        st = ckpi_fail(err, CKP_EINVAL, "is not a plain file");
+        ckpi_fail_file(err, path);
+    }
     return st;
 }
 

@@ -329,7 +329,7 @@ static ckp_status
 open_one(const char *path, ckpi_fmt_file **out, ckp_error *err)
 {
     ckpi_reader *r = NULL;
-    ckp_status st = ckpi_reader_path(&r, path, err);
+    ckp_status st = ckpi_reader_plain(&r, path, err);
     if (st == CKP_OK)
         st = ckpi_fmt_open(out, r, err);
     ckpi_fail_file(st != CKP_OK ? err : NULL, path);

@@ -270,7 +270,7 @@ open_damaged(ckp_checkpoint **out, const char *in, const char *const *bases, siz
     ckp_status st = ck != NULL && files != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "salvage: no memory");
 
     for (size_t i = 0; st == CKP_OK && i < n_bases; i++) {
-        st = ckpi_reader_path(&r, bases[i], err);
+        st = ckpi_reader_plain(&r, bases[i], err);
         if (st == CKP_OK)
             st = ckpi_fmt_open(&files[i + 1], r, err);
     }
@@ -280,7 +280,7 @@ open_damaged(ckp_checkpoint **out, const char *in, const char *const *bases, siz
         if (files[i + 1]->table != NULL)
             ref = files[i + 1];
     if (st == CKP_OK)
-        st = ckpi_reader_path(&r, in, err);
+        st = ckpi_reader_plain(&r, in, err);
     if (st == CKP_OK)
         st = ckpi_fmt_salvage(&files[0], r, ref, &skipped, err);
     if (st == CKP_OK) {

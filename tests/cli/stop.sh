@@ -20,3 +20,13 @@ echo "-- the bar"
 ckpress compress --progress m.safetensors 2>&1 | tr '\r' '\n' | grep -c 'm.safetensors  \[#*\.*\] *[0-9]* %' | sed 's/^[1-9][0-9]*$/shown/'
 ckpress compress -q --progress -f m.safetensors
 ckpress decompress -f m.ckp -o x 2>&1 | sed -E 's/[0-9.]+ (k|M)?B/SIZE/g; s/\(.*%\)/(RATIO)/; s/in .*/in TIME/'
+echo "-- waiting for a pipe that says nothing"
+mkfifo silent
+for sig in INT TERM; do
+    code timeout -s $sig -k 20 0.5 ckpress compress silent -o out/never.ckp
+    sleep 4 | code timeout -s $sig -k 20 0.5 ckpress compress - -o out/never.ckp
+done 2>&1
+code timeout -k 20 5 ckpress info silent
+code timeout -k 20 5 ckpress verify silent
+code bash -c 'ulimit -f 1000; exec ckpress compress -q m.safetensors -o out/limited.ckp' | sed 's/\.tmp-[0-9a-f]*-[0-9a-f]*-/.tmp-X-/'
+find out -name '*.ckp' ! -name '.tmp-*'

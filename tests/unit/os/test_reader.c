@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "harness/failalloc.h"
 #include "harness/guard.h"
@@ -188,10 +189,37 @@ test_no_memory(void **state)
 
 #define WITH_DIR(t) cmocka_unit_test_setup_teardown(t, tmpdir_setup, tmpdir_teardown)
 
+/* A FIFO, which has no other end, is refused at once. */
+static void
+test_plain(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/ckp-plain-XXXXXX", fifo[64], file[64];
+    ckpi_reader *r = NULL;
+    ckp_error err;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(fifo, sizeof fifo, "%s/fifo", dir);
+    (void)snprintf(file, sizeof file, "%s/file", dir);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_status(ckpi_reader_plain(&r, fifo, &err), CKP_EINVAL);
+    assert_null(r);
+    assert_non_null(strstr(err.text, "not a plain file"));
+    assert_status(ckpi_reader_plain(&r, file, &err), CKP_ENOTFOUND);
+    FILE *f = fopen(file, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite("abc", 1, 3, f), 3);
+    assert_int_equal(fclose(f), 0);
+    assert_ok(ckpi_reader_plain(&r, file, &err));
+    assert_true(ckpi_reader_seekable(r));
+    ckpi_reader_free(r);
+    assert_int_equal(remove(fifo) | remove(file) | remove(dir), 0);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain),
         WITH_DIR(test_sources), cmocka_unit_test(test_pipe), WITH_DIR(test_errors), WITH_DIR(test_hold),
         WITH_DIR(test_no_memory),
     };
