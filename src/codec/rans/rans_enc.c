@@ -14,14 +14,14 @@ ckpi_rans_bound(size_t n)
 
 /*
  * Each lane costs two and a half bytes, so their number follows what the symbols take. 64 lanes decode twice as fast as 32, and
- * are worth it where table and states still stay within 0.2 % and 192 bytes; alphabets of four symbols are fast anyhow.
+ * are worth it where table, states (224 bytes) and rounded shares still stay within 0.2 % and 192 bytes; alphabets of four symbols are fast anyhow.
  */
 static unsigned
 lanes_code(const ckpi_rans_model *m, uint64_t payload, size_t table_len)
 {
     if (payload < 4096)
         return payload < 512 ? 0 : 1;
-    return payload < 32768 || payload < 600 * (uint64_t)table_len || m->distinct <= 4 ? 2 : 3;
+    return payload < 32768 || payload < 500 * ((uint64_t)table_len + 64) || m->distinct <= 4 ? 2 : 3;
 }
 
 /* Words of the symbols below `top`; returns where they begin. */
