@@ -121,6 +121,15 @@ may_follow(ckpi_store *s, uint64_t epoch, const ckpi_proc *self, ckp_error *err)
                      (long long)l.owner.pid, l.owner.host, (long long)(ckpi_now_unix() - l.time), l.expiry);
 }
 
+/* No run gets there by counting. */
+static ckp_status
+no_epoch_left(uint64_t top, ckp_error *err)
+{
+    char name[CKPI_DIR_NAME_MAX];
+    claim_name(name, top);
+    return ckpi_fail(err, CKP_ECORRUPT, "%s/%s: no claim can follow this number, which no writer took: remove the file", CKPI_LOCK_DIR, name);
+}
+
 /* One try. *again: the picture changed meanwhile, look anew. */
 static ckp_status
 try_take(ckpi_store *s, ckpi_lockfile *mine, bool *again, ckp_error *err)
@@ -134,6 +143,8 @@ try_take(ckpi_store *s, ckpi_lockfile *mine, bool *again, ckp_error *err)
         *again = true;             /* its follower has already forgotten it */
         return st;
     }
+    if (st == CKP_OK && top >= INT64_MAX)
+        st = no_epoch_left(top, err);
     if (st != CKP_OK)
         return st;
     mine->epoch = top + 1;

@@ -179,6 +179,14 @@ test_other_run_and_garbage(void **state)
     assert_ok(try_open(d, NULL));
     assert_true(fault_exists(d, "lock/notes.txt"));
     assert_true(fault_exists(d, "lock/epoch-7.json"));
+    /* The last number that there is: the one who put it there is told which file it is. */
+    ckp_error err;
+    fault_write(d, "lock/epoch-9223372036854775807.json", "junk", 4);
+    assert_status(try_open(d, &err), CKP_ECORRUPT);
+    assert_non_null(strstr(err.text, "lock/epoch-9223372036854775807.json"));
+    assert_non_null(strstr(err.text, "remove the file"));
+    fault_remove(d, "lock/epoch-9223372036854775807.json");
+    assert_ok(try_open(d, NULL));
     fault_disk_free(d);
 }
 
