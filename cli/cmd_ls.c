@@ -25,6 +25,8 @@ saved_at(cli_text *t, int64_t unix_seconds)
 static void
 json_entry(cli_json *j, const ckp_list_entry *e)
 {
+    ckp_metric m = {0};
+
     cli_json_open(j, NULL, '{');
     cli_json_str(j, "dir", e->dir);
     cli_json_u64(j, "step", e->step);
@@ -36,6 +38,10 @@ json_entry(cli_json *j, const ckp_list_entry *e)
     cli_json_str(j, "base", e->base_dir[0] != '\0' ? e->base_dir : NULL);
     cli_json_u64(j, "saved_unix", e->saved_unix > 0 ? (uint64_t)e->saved_unix : 0);
     cli_json_str(j, "health", e->health);
+    cli_json_open(j, "metrics", '{');
+    for (size_t i = 0; ckp_list_entry_metric(e, i, &m); i++)
+        cli_json_double(j, m.name, m.value);
+    cli_json_close(j, '}');
     cli_json_close(j, '}');
 }
 

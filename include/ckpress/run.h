@@ -264,7 +264,7 @@ typedef enum ckp_verify_level {
 } ckp_verify_level;
 /**
  * Verifies a .ckp file (with its bases) or a run directory. fn (may be NULL) gets a line a finding.
- * @return CKP_OK when everything is whole, else the first finding's status.
+ * @return CKP_OK when everything is whole, else the first finding's status. CKP_ENOTFOUND: a run of attempts without one checkpoint.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_verify(const char *path, const char *const *bases, size_t n_bases, ckp_verify_level level, unsigned threads,
                                            void (*fn)(void *user, const char *what, const ckp_error *e), void *user, ckp_error *err);

@@ -17,7 +17,7 @@ typedef enum ckpi_open_how {
     CKPI_OPEN_NEW          /* create for writing; CKP_EEXIST when there */
 } ckpi_open_how;
 
-typedef struct ckpi_stat { uint64_t size; bool is_dir; bool is_link; } ckpi_stat;
+typedef struct ckpi_stat { uint64_t size; bool is_dir; bool is_link; bool is_special; } ckpi_stat; /* special: pipe, socket, device */
 
 /*
  * Method table. All names are relative, checked by ckpi_path_ok() before they get here (no "..", no absolute, no NUL, no empty

@@ -124,7 +124,8 @@ fs_stat(ckpi_fs *base, const char *name, ckpi_stat *out, ckp_error *err)
     leave(fs, p);
     if (r != 0)
         return ckpi_posix_error(fs, name, e, "cannot stat", err);
-    *out = (ckpi_stat){.size = (uint64_t)sb.st_size, .is_dir = S_ISDIR(sb.st_mode), .is_link = S_ISLNK(sb.st_mode)};
+    *out = (ckpi_stat){.size = (uint64_t)sb.st_size, .is_dir = S_ISDIR(sb.st_mode), .is_link = S_ISLNK(sb.st_mode),
+                        .is_special = !S_ISREG(sb.st_mode) && !S_ISDIR(sb.st_mode) && !S_ISLNK(sb.st_mode)};
     return CKP_OK;
 }
 

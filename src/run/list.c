@@ -135,11 +135,23 @@ verify_open(verify_job *j, const ckp_checkpoint *ck)
         finding(j, ck->name, st, &e);
 }
 
+/* Attempts alone are a first save, or all that is left of a training: no run of which one may hear that it is whole. */
+static void
+nothing_valid(verify_job *j, const char *dir, size_t incomplete)
+{
+    ckp_error e;
+    ckpi_error_clear(&e);
+    const ckp_status st = ckpi_fail(&e, CKP_ENOTFOUND, "0 checkpoints, %zu incomplete (no manifest)", incomplete);
+    ckpi_fail_file(&e, dir);
+    finding(j, dir, st, &e);
+}
+
 static ckp_status
 verify_run(verify_job *j, const char *dir, ckp_error *err)
 {
     ckpi_store *s = NULL;
     ckpi_entries all = {0};
+    size_t checkpoints = 0, incomplete = 0;
 
     ckp_status st = open_reader(dir, &s, err);
     if (st != CKP_OK)
@@ -149,9 +161,11 @@ verify_run(verify_job *j, const char *dir, ckp_error *err)
         ckp_checkpoint *ck = NULL;
         ckp_error e;
         ckpi_error_clear(&e);
+        incomplete += all.v[i].health == CKPI_HEALTH_INCOMPLETE;
         /* a save cut short is no damage: it never was a checkpoint */
         if (all.v[i].health == CKPI_HEALTH_INCOMPLETE || all.v[i].health == CKPI_HEALTH_DELETING)
             continue;
+        checkpoints++;
         const ckp_status one = ckpi_checkpoint_open_dir(&ck, dir, all.v[i].dir, false, &e);
         if (one != CKP_OK)
             finding(j, all.v[i].dir, one, &e);
@@ -159,6 +173,8 @@ verify_run(verify_job *j, const char *dir, ckp_error *err)
             verify_open(j, ck);
         ckp_checkpoint_close(ck);
     }
+    if (st == CKP_OK && checkpoints == 0 && incomplete != 0)
+        nothing_valid(j, dir, incomplete);
     ckpi_entries_free(&all);
     ckpi_store_free(s);
     return st;

@@ -56,8 +56,8 @@ ckpi_check_shards(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckp_er
         ckpi_stat sb;
         ckpi_store_path(path, dir, ref->file);
         ckp_status st = s->fs->ops->stat(s->fs, path, &sb, err);
-        if (st == CKP_OK && (sb.is_dir || sb.is_link))
-            st = ckpi_fail(err, CKP_ENOTFOUND, "is not a plain file");
+        if (st == CKP_OK && (sb.is_dir || sb.is_link || sb.is_special))
+            st = ckpi_fail(err, CKP_ENOTFOUND, "is a %s, not a plain file", sb.is_link ? "symbolic link" : sb.is_dir ? "directory" : "pipe, socket or device");
         else if (st == CKP_OK && sb.size != ref->length)
             st = ckpi_fail(err, CKP_ETRUNCATED, "has %llu bytes, the manifest says %llu", (unsigned long long)sb.size,
                            (unsigned long long)ref->length);

@@ -87,7 +87,6 @@ read_run(ckpi_store *s, ckp_error *err)
         /* Whatever is wrong with its text, it was a run's file once. */
         if (st == CKP_EFORMAT)
             st = ckpi_fail(err, CKP_ECORRUPT, "run.json is not what ckpress writes");
-        ckpi_fail_file(err, st == CKP_OK ? NULL : CKPI_RUN_FILE);
     }
     if (st == CKP_OK)
         s->run_id = run.id;

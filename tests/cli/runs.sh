@@ -54,3 +54,20 @@ code ckpress info run | hide | sed -n '1,/tensors/p'
 train empty 0
 code ckpress ls empty
 code ckpress info empty
+echo "-- no manifest is left"
+rm run/step-*/manifest.json
+code ckpress verify run
+ls -d run/step-*/ | wc -l
+train single 10
+cp -r single linked
+shard=$(echo linked/step-*/shard-*.ckp)
+mv "$shard" elsewhere && ln -s "$PWD/elsewhere" "$shard"
+code ckpress ls linked --json | grep -c '"health": .*symbolic link, not a plain file'
+rm "$shard" && mkfifo "$shard"
+code ckpress ls linked --json | grep -c '"health": .*pipe, socket or device, not a plain file'
+ckpress ls single --json | python3 -c 'import json, sys; print([list(e["metrics"]) for e in json.load(sys.stdin)])'
+echo "-- its identity damaged"
+echo junk >single/run.json
+code ckpress ls single
+code ckpress info single
+code ckpress verify single
