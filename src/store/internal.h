@@ -93,4 +93,6 @@ typedef struct ckpi_names {
 } ckpi_names;
 CKP_MUST_USE ckp_status ckpi_names_read(ckpi_store *s, const char *dir, ckpi_names *out, ckp_error *err);
 void ckpi_names_free(ckpi_names *names);
+/* Whether a file of that name in a step directory is a shard's. */
+bool ckpi_is_shard(const char *name);
 #endif

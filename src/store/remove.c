@@ -30,8 +30,8 @@ is_tmp(const char *name)
     return ckpi_tmp_parse(name, &pid, &place);
 }
 
-static bool
-is_shard(const char *name)
+bool
+ckpi_is_shard(const char *name)
 {
     const size_t n = strlen(name);
     return n > 4 && name[0] != '.' && strcmp(name + n - 4, ".ckp") == 0;
@@ -46,7 +46,7 @@ drop_ours(ckpi_store *s, const char *dir, bool shards, ckp_error *err)
     if (st != CKP_OK)
         return st == CKP_ENOTFOUND ? CKP_OK : st;
     for (size_t i = 0; i < names.n && st == CKP_OK; i++)
-        if (!names.is_dir[i] && strlen(names.v[i]) < CKPI_TMP_MAX && (is_tmp(names.v[i]) || (shards && is_shard(names.v[i]))))
+        if (!names.is_dir[i] && strlen(names.v[i]) < CKPI_TMP_MAX && (is_tmp(names.v[i]) || (shards && ckpi_is_shard(names.v[i]))))
             st = drop(s, dir, names.v[i], err);
     ckpi_names_free(&names);
     return st;

@@ -4,14 +4,16 @@
  *   - temporaries in the run and in lock/ whose process is gone from this host;
  *   - step directories without a manifest: a deletion that was cut short (deleted.json says so), an attempt of an epoch
  *     before ours (its claim in lock/ proves it), or an empty one, whose removal can lose nothing.
- * A writer that dies leaves one attempt behind. Where an epoch has more, or a run has several directories and not one manifest, then
- * manifests were lost (a copy that left them out, a hand that removed them): those shards may be all that is left, and stay.
+ * A writer that dies leaves one attempt behind. Where an epoch has more, or a run has not one manifest and several directories or a
+ * whole shard, then manifests were lost (a copy that left them out, a hand that removed them): those shards may be all that is left,
+ * and stay.
  *
  * Failures are not errors of the run: the next writer tries again, and the claims that prove ownership stay until then.
  */
 #include <stdlib.h>
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "format/format.h"
 #include "store/internal.h"
 
 static void
@@ -101,11 +103,41 @@ count_lost(ckpi_store *s, const ckpi_names *names, const ckpi_lockfile *dead, si
     return st;
 }
 
-/* Whether attempts of a dead claim may go. */
 static bool
-may_sweep(const lost *l, size_t claim)
+is_whole(ckpi_store *s, const char *path)
 {
-    return l->by_claim[claim] <= 1 && (l->any_manifest || l->directories <= 1);
+    ckpi_reader *r = NULL;
+    ckpi_fmt_file *f = NULL;
+    const bool whole = ckpi_reader_file(&r, s->fs, path, NULL) == CKP_OK && ckpi_fmt_open(&f, r, NULL) == CKP_OK;
+    ckpi_fmt_close(f);
+    return whole;
+}
+
+static bool
+has_whole_shard(ckpi_store *s, const char *dir)
+{
+    ckpi_names names;
+    bool any = false;
+    if (ckpi_names_read(s, dir, &names, NULL) != CKP_OK)
+        return true;               /* not known: not to be removed */
+    for (size_t i = 0; !any && i < names.n; i++) {
+        char path[CKPI_STORE_PATH];
+        if (names.is_dir[i] || !ckpi_is_shard(names.v[i]))
+            continue;
+        ckpi_store_path(path, dir, names.v[i]);
+        any = is_whole(s, path);
+    }
+    ckpi_names_free(&names);
+    return any;
+}
+
+/* Whether an attempt of a dead claim may go. */
+static bool
+may_sweep(ckpi_store *s, const char *dir, const lost *l, size_t claim)
+{
+    if (l->by_claim[claim] > 1)
+        return false;
+    return l->any_manifest || (l->directories <= 1 && !has_whole_shard(s, dir));
 }
 
 static bool
@@ -118,7 +150,7 @@ sweep_named(ckpi_store *s, const ckpi_names *names, const ckpi_lockfile *dead, s
         if (!names->is_dir[i] || !ckpi_dir_name_parse(names->v[i], &step, &attempt))
             continue;
         const size_t claim = begun_by(dead, n_dead, step, attempt);
-        const bool ours = claim < n_dead, proved = ours && may_sweep(l, claim);
+        const bool ours = claim < n_dead, proved = ours && may_sweep(s, names->v[i], l, claim);
         /* A directory that foreign files keep alive is as clean as it will get: ours are gone from it. */
         const ckp_status st = sweep_step(s, names->v[i], proved);
         clean = clean && (!ours || (proved && (st == CKP_OK || st == CKP_EEXIST)));

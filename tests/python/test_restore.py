@@ -6,6 +6,8 @@ from __future__ import annotations
 import shutil
 
 import ckpress
+import warnings
+
 import pytest
 import torch
 from helpers import Net, bits, snapshot, steps, training
@@ -279,8 +281,6 @@ def lose_manifests(run, n, cut=0):
         for step in range(1, n + 1):
             t[step] += 1
             ck.save(step, t=t)
-    if n == 1:  # one is swept like any other that died, unless a later writer has come: then whose it may have been is no longer known
-        ckpress.Checkpointer(run).close()
     for manifest in run.glob("step-*/manifest.json"):
         manifest.unlink()
     for shard in run.glob("step-*/*.ckp"):
@@ -299,9 +299,17 @@ def test_lost_manifests_are_no_new_run(run):
     assert not live.any() and len(list(run.glob("step-*/*.ckp"))) == 3
 
 
-@pytest.mark.parametrize(("n", "cut"), [(1, 0), (1, 9), (3, 9)])
+def test_a_torn_first_save_is_swept(run):
+    lose_manifests(run, 1, cut=9)
+    with ckpress.Checkpointer(run) as ck, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not list(run.glob("step-*"))
+        assert ck.restore(t=torch.zeros(1000)) is None
+
+
+@pytest.mark.parametrize(("n", "cut"), [(1, 0), (3, 9)])
 def test_a_first_save_cut_short_is_told(run, n, cut):
-    """One attempt, or several that died while they wrote: nothing is lost that was ever there."""
+    """One attempt whose shard is whole, or several that died while they wrote."""
     lose_manifests(run, n, cut)
     with ckpress.Checkpointer(run) as ck:
         with pytest.warns(RuntimeWarning, match=f"without a manifest: {n} .*nothing to restore, training starts from scratch") as told:
