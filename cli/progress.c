@@ -9,21 +9,29 @@
 /* The only thing that a handler may touch. */
 static volatile sig_atomic_t caught;
 
-/* Seconds in which the work must notice that it is to stop. Work that waits for a pipe never does. */
-enum { PATIENCE = 2 };
+/*
+ * The work notices a signal at its next progress call; a wait for a pipe is interrupted, and then asks. An alarm each second interrupts
+ * once more what began to wait just after the signal came; what has not noticed by then never will.
+ */
+enum { PATIENCE = 5 };
+static volatile sig_atomic_t rung;
 
 static void
 catch(int sig)
 {
     caught = sig;
-    (void)alarm(PATIENCE);
+    (void)alarm(1);
 }
 
 static void
-give_up(int sig)
+ring(int sig)
 {
-    static const char text[] = "ckpress: stopped by a signal while waiting for input; nothing was written.\n";
+    static const char text[] = "ckpress: stopped by a signal; a temporary file may be left, which the next command there removes.\n";
     (void)sig;
+    if (++rung < PATIENCE) {
+        (void)alarm(1);
+        return;
+    }
     const ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
     (void)n;
     _exit(128 + (int)caught);
@@ -32,9 +40,9 @@ give_up(int sig)
 void
 cli_signals_catch(void)
 {
-    /* SA_RESETHAND: a second signal ends the process at once. */
-    struct sigaction sa = {.sa_handler = catch, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
-    struct sigaction late = {.sa_handler = give_up}, old;
+    /* SA_RESETHAND: a second signal ends the process at once. No SA_RESTART: waiting ends. */
+    struct sigaction sa = {.sa_handler = catch, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction late = {.sa_handler = ring}, old;
     const int sigs[] = {SIGINT, SIGTERM, SIGHUP};
 
     (void)sigemptyset(&sa.sa_mask);

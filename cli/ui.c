@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _POSIX_C_SOURCE 200809L
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +67,7 @@ cli_told(ckp_status st, const ckp_error *e)
 {
     if (st == CKP_OK)
         return CLI_OK;
-    if (st == CKP_ECANCELLED && cli_signal() != 0)
+    if (cli_signal() != 0 && (st == CKP_ECANCELLED || e->sys_errno == EINTR))
         return cli_fail(128 + cli_signal(), "stopped by a signal; nothing was written.");
     return cli_fail(cli_code(st), "%s", e->text[0] != '\0' ? e->text : ckp_status_name(st));
 }

@@ -110,5 +110,7 @@ CKP_MUST_USE ckp_status ckpi_reader_read(ckpi_reader *r, uint64_t off, void *dst
 CKP_MUST_USE ckp_status ckpi_reader_some(ckpi_reader *r, uint64_t off, void *dst, size_t n, size_t *got, ckp_error *err);
 /* Keeps the whole file in memory: later reads cannot fail. Before the reader is shared among threads; a failure leaves it as it was. */
 CKP_MUST_USE ckp_status ckpi_reader_hold(ckpi_reader *r, ckp_error *err);
+/* Asked whenever a signal interrupts the wait for a pipe; not 0: the read fails with CKP_ECANCELLED. fn may be NULL: reads go on. */
+void ckpi_reader_on_interrupt(ckpi_reader *r, ckp_progress_fn fn, void *user);
 void ckpi_reader_free(ckpi_reader *r);
 #endif

@@ -39,6 +39,8 @@ struct ckpi_reader {
     uint64_t win_off;
     size_t win_len;
     bool at_end;
+    ckp_progress_fn interrupted;
+    void *interrupted_user;
 };
 
 static ckp_status
@@ -147,6 +149,13 @@ ckpi_reader_mem(ckpi_reader **out, const void *p, size_t n, const char *name, ck
     return CKP_OK;
 }
 
+void
+ckpi_reader_on_interrupt(ckpi_reader *r, ckp_progress_fn fn, void *user)
+{
+    r->interrupted = fn;
+    r->interrupted_user = user;
+}
+
 bool
 ckpi_reader_seekable(const ckpi_reader *r)
 {
@@ -210,9 +219,9 @@ fill(ckpi_reader *r, ckp_error *err)
 {
     ssize_t n;
     slide(r);
-    do
-        n = read(r->fd, r->win + r->win_len, WINDOW - r->win_len);
-    while (n < 0 && errno == EINTR);
+    while ((n = read(r->fd, r->win + r->win_len, WINDOW - r->win_len)) < 0 && errno == EINTR)
+        if (r->interrupted != NULL && r->interrupted(r->interrupted_user, r->win_off + r->win_len, 0) != 0)
+            return ckpi_fail(err, CKP_ECANCELLED, "stopped by the caller");
     if (n < 0)
         return fail_errno(r, errno, "cannot read", err);
     r->at_end = n == 0;

@@ -8,12 +8,13 @@
 #include "state/state.h"
 
 ckp_status
-ckpi_in_open(ckpi_reader **out, const char *path, ckp_error *err)
+ckpi_in_open(ckpi_reader **out, const char *path, const ckp_coding *coding, ckp_error *err)
 {
-    if (strcmp(path, "-") == 0)
-        return ckpi_reader_fd(out, 0, "standard input", err);
-    const ckp_status st = ckpi_reader_path(out, path, err);
-    if (st != CKP_OK)
+    const bool standard = strcmp(path, "-") == 0;
+    const ckp_status st = standard ? ckpi_reader_fd(out, 0, "standard input", err) : ckpi_reader_path(out, path, err);
+    if (st == CKP_OK)
+        ckpi_reader_on_interrupt(*out, coding->progress, coding->progress_user);
+    else if (!standard)
         ckpi_fail_file(err, path);
     return st;
 }
@@ -127,7 +128,7 @@ ckp_compress(const char *in, const char *out, const ckp_convert_options *opt, ck
     opt = opt != NULL ? opt : &defaults;
     ckp_status st = ckpi_convert_check(in, out, opt, res, err);
     if (st == CKP_OK)
-        st = ckpi_in_open(&r, in, err);
+        st = ckpi_in_open(&r, in, &opt->coding, err);
     if (st != CKP_OK)
         return st;
     const ckpi_foreign_options fo = {.notice = opt->notice, .notice_user = opt->notice_user, .check_crc = true,

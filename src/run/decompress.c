@@ -259,7 +259,7 @@ from_pipe(const char *out, const ckp_convert_options *opt, ckp_convert_result *r
     const void *tree = NULL;
     size_t tree_len = 0;
 
-    ckp_status st = ckpi_in_open(&r, "-", err);
+    ckp_status st = ckpi_in_open(&r, "-", &opt->coding, err);
     if (st == CKP_OK)
         st = ckpi_fmt_stream_open(&s, r, err);
     if (st == CKP_OK && (x.t = ckpi_fmt_stream_table(s)) == NULL)

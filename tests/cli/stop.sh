@@ -26,6 +26,10 @@ for sig in INT TERM; do
     code timeout -s $sig -k 20 0.5 ckpress compress silent -o out/never.ckp
     sleep 4 | code timeout -s $sig -k 20 0.5 ckpress compress - -o out/never.ckp
 done 2>&1
+{ head -c 5000000 m.safetensors; sleep 4; } 2>/dev/null | code timeout -s INT -k 20 1 ckpress compress - -o out/never.ckp
+ckpress compress -q m.safetensors -o sent.ckp
+{ head -c 1000000 sent.ckp; sleep 4; } 2>/dev/null | code timeout -s INT -k 20 1 ckpress decompress - -o out/never
+files out
 code timeout -k 20 5 ckpress info silent
 code timeout -k 20 5 ckpress verify silent
 code bash -c 'ulimit -f 1000; exec ckpress compress -q m.safetensors -o out/limited.ckp' | sed 's/\.tmp-[0-9a-f]*-[0-9a-f]*-/.tmp-X-/'
