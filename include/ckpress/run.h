@@ -126,7 +126,7 @@ typedef struct ckp_save_stats {
     uint64_t overhead_bytes;     /**< stored bytes that belong to no role: headers, table, tree, index, manifest */
     uint64_t params_by_role[7];  /**< elements */
     uint64_t saves, failed, skipped;         /**< since open */
-    uint64_t memory_bytes;       /**< held between saves: reconstructions, codes, staging */
+    uint64_t memory_bytes;       /**< held between saves: reconstructions, codes, staging, buffers of chunks */
     char warning[256];           /**< why old checkpoints could not be deleted; "" when all is well */
 } ckp_save_stats;
 CKP_API void ckp_run_stats(const ckp_run *run, ckp_save_stats *st);
@@ -229,7 +229,8 @@ CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_read_range(ckp_checkpoint *ck, ui
 /**
  * Reads weights (and whatever is not an optimizer's moment) of the staged save, as a restore would give them. Targets' indexes are those
  * of the staged state.
- * @return CKP_EINVAL: nothing is staged, or dtype or shape differ; CKP_EUNSUPPORTED: a moment, or a packed sub-byte dtype.
+ * @return CKP_EINVAL: nothing is staged, or a target has no memory or strides; CKP_ENOTFOUND, CKP_EMISMATCH: no such tensor, another dtype
+ *         or shape; CKP_EUNSUPPORTED: a moment, or a packed sub-byte dtype.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_run_staged_read(ckp_run *run, const ckp_target *t, size_t n, ckp_error *err);
 /**

@@ -36,11 +36,9 @@ ckpi_checkpoint_own(const ckpi_table *t, uint32_t index, ckp_error *err)
     return st;
 }
 
-static ckp_status
-check_target(const ckp_checkpoint *ck, const ckp_target *t, ckp_error *err)
+ckp_status
+ckpi_target_check(const ckpi_table *tab, const ckp_target *t, ckp_error *err)
 {
-    const ckpi_table *tab = ck->lin->table;
-
     if (t->index >= tab->n)
         return ckpi_fail(err, CKP_ENOTFOUND, "no tensor %u; there are %zu", (unsigned)t->index, tab->n);
     const ckpi_rec *r = &tab->rec[t->index];
@@ -94,7 +92,7 @@ job_init(read_job *j, ckp_error *err)
     for (size_t i = 0; i < t->n; i++)
         j->head[i] = NO_TARGET;
     for (size_t i = 0; i < j->n; i++) {
-        const ckp_status st = check_target(j->ck, &j->target[i], err);
+        const ckp_status st = ckpi_target_check(t, &j->target[i], err);
         if (st != CKP_OK)
             return st;
         const ckpi_rec *r = &t->rec[j->target[i].index];

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
-#include "base/dtype.h"
 #include "base/fail.h"
 #include "engine/values.h"
+#include "run/checkpoint.h"
 #include "run/session.h"
 
 static ckp_status
@@ -103,18 +103,13 @@ ckp_run_unstage(ckp_run *run)
 static ckp_status
 check_target(const ckpi_table *tab, const ckp_target *t, ckp_error *err)
 {
-    if (t->index >= tab->n)
-        return ckpi_fail(err, CKP_EINVAL, "no tensor %u; the state has %zu", (unsigned)t->index, tab->n);
+    ckp_status st = ckpi_target_check(tab, t, err);
+    if (st != CKP_OK)
+        return st;
     const ckpi_rec *r = &tab->rec[t->index];
-    ckp_status st = CKP_OK;
-    bool same = t->ndim == r->ndim && t->dtype == r->dtype;
-    for (unsigned i = 0; same && i < r->ndim; i++)
-        same = t->shape != NULL && t->shape[i] == (r->box_shape != NULL ? r->box_shape[i] : r->shape[i]);
-    if (!same || (t->data == NULL && r->numel != 0))
-        st = ckpi_fail(err, CKP_EINVAL, "the target has another dtype or shape, or no memory");
-    else if (t->strides != NULL)
+    if (t->strides != NULL)
         st = ckpi_fail(err, CKP_EINVAL, "targets of a staged save are contiguous");
-    else if (r->role == CKP_ROLE_M || r->role == CKP_ROLE_V || ckp_dtype_bits(r->dtype) % 8 != 0)
+    else if (r->role == CKP_ROLE_M || r->role == CKP_ROLE_V || r->role == CKP_ROLE_MOMENTUM || ckp_dtype_bits(r->dtype) % 8 != 0)
         st = ckpi_fail(err, CKP_EUNSUPPORTED, "moments and packed dtypes of a staged save cannot be read");
     if (st != CKP_OK)
         ckpi_fail_tensor(err, r->name);
