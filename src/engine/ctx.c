@@ -54,6 +54,15 @@ ckpi_ctx_free(ckpi_ctx *ctx)
     free(ctx);
 }
 
+uint64_t
+ckpi_ctx_bytes(const ckpi_ctx *ctx)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < ctx->n_bodies; i++)
+        n += ctx->bodies[i].cap;
+    return n;
+}
+
 /* One parallel run: the failure with the lowest index wins, so that errors do not depend on timing more than they must. */
 typedef struct run_job {
     ckpi_ctx *ctx;

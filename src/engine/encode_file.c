@@ -153,7 +153,7 @@ run_windows(ckpi_ctx *ctx, window *w, ckpi_fmt_writer *fw, loss *by_tensor, ckp_
     return st;
 }
 
-/* Bodies of large lossless chunks are worth more to others than to the next file. */
+/* Bodies of large lossless chunks are worth more to others than to the next file; all are where memory is so short that bases are dropped. */
 enum { KEEP_BODY = 2 << 20 };
 
 static void
@@ -171,7 +171,7 @@ give_bodies_back(ckpi_ctx *ctx, window *w)
     for (size_t i = 0; i < ctx->n_bodies; i++) {
         ckpi_encoded *e = &w->slot[i / CKPI_CHUNKS_PER_GROUP].chunk[i % CKPI_CHUNKS_PER_GROUP];
         ckpi_encoded_reset(e);
-        if (e->body.cap > KEEP_BODY)
+        if (w->job->drop_base || e->body.cap > KEEP_BODY)
             ckpi_buf_free(&e->body);
         ctx->bodies[i] = e->body;
     }

@@ -29,6 +29,8 @@ typedef struct ckpi_ctx {
 
 CKP_MUST_USE ckp_status ckpi_ctx_new(ckpi_ctx **out, unsigned threads, bool low_priority, ckp_error *err);
 void ckpi_ctx_free(ckpi_ctx *ctx);
+/* Bytes that it keeps for the next file. */
+uint64_t ckpi_ctx_bytes(const ckpi_ctx *ctx);
 
 /* Groups that are coded side by side, and the chunks of one group. */
 #define CKPI_GROUPS_PER_WORKER 2

@@ -160,7 +160,7 @@ add_stats(ckp_run *run, const ckpi_fmt_sum *sum, const ckpi_manifest *m, double 
         s->stored_bytes += b.len;
     ckpi_buf_free(&b);
     s->overhead_bytes = s->stored_bytes - by_role;
-    s->memory_bytes = ckpi_pred_bytes(run->pred);
+    s->memory_bytes = ckpi_pred_bytes(run->pred) + ckpi_ctx_bytes(run->front) + ckpi_ctx_bytes(run->back);
     for (size_t g = 0; g < run->pred->layout->n; g++)
         s->memory_bytes += ckpi_stage_bytes(&run->stages[g], &run->pred->layout->g[g]);
 }
