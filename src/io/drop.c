@@ -15,8 +15,7 @@ typedef struct cutter {
     ckp_state *s;
     ckpi_nodes t;
     bool *cut;                   /* by node: a dict that becomes empty */
-    bool *drop;                  /* by tensor */
-    uint32_t *to;                /* new number of each tensor */
+    uint32_t *to;                /* new number of each tensor, CKPI_NO_TENSOR: it goes */
 } cutter;
 
 /* The "state" of each optimizer; false when there is nothing in any. */
@@ -41,14 +40,17 @@ find_tensors(cutter *c, ckpi_dropped *out)
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->t.n; i++)
         if (c->t.v[i].type == CKP_TREE_TENSOR)
-            c->drop[c->t.v[i].tensor] = true;
+            c->to[c->t.v[i].tensor] = CKPI_NO_TENSOR;
     for (uint32_t i = 0; i < c->t.n; i = c->cut[i] ? c->t.v[i].end : i + 1)
         if (c->t.v[i].type == CKP_TREE_TENSOR)
-            c->drop[c->t.v[i].tensor] = false;
+            c->to[c->t.v[i].tensor] = 0;
     for (size_t i = 0; i < c->s->n; i++) {
-        c->to[i] = c->drop[i] ? CKPI_NO_TENSOR : n++;
-        out->tensors += c->drop[i];
-        out->bytes += c->drop[i] && c->s->t[i].alias_of == CKPI_NO_TENSOR ? c->s->t[i].bytes : 0;
+        if (c->to[i] != CKPI_NO_TENSOR) {
+            c->to[i] = n++;
+            continue;
+        }
+        out->tensors++;
+        out->bytes += c->s->t[i].alias_of == CKPI_NO_TENSOR ? c->s->t[i].bytes : 0;
     }
 }
 
@@ -87,7 +89,7 @@ rewrite(cutter *c, ckp_error *err)
     ckp_state_tree_clear(c->s);
     ckp_status st = write_tree(c, &old, err);
     if (st == CKP_OK)
-        st = ckpi_state_drop(c->s, c->drop, err);
+        st = ckpi_state_drop(c->s, c->to, err);
     ckpi_buf_free(&old);
     return st;
 }
@@ -104,16 +106,14 @@ ckpi_drop_optimizers(ckp_state *s, ckpi_dropped *out, ckp_error *err)
     if (st != CKP_OK)
         return st;
     c.cut = ckpi_calloc(c.t.n + 1, sizeof *c.cut);
-    c.drop = ckpi_calloc(s->n, sizeof *c.drop);
-    c.to = ckpi_malloc(s->n, sizeof *c.to);
-    if (c.cut == NULL || c.drop == NULL || c.to == NULL) {
+    c.to = ckpi_calloc(s->n, sizeof *c.to);
+    if (c.cut == NULL || c.to == NULL) {
         st = ckpi_fail(err, CKP_ENOMEM, "leaving optimizer state out: out of memory");
     } else if (find_cuts(&c)) {
         find_tensors(&c, out);
         st = rewrite(&c, err);
     }
     free(c.cut);
-    free(c.drop);
     free(c.to);
     ckpi_nodes_free(&c.t);
     return st;

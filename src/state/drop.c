@@ -7,25 +7,13 @@
 #include "state/lookup.h"
 #include "state/view.h"
 
-/* New numbers of the rows that stay, CKPI_NO_TENSOR for the others. NULL on lack of memory. */
-static uint32_t *
-new_numbers(const ckp_state *s, const bool *drop)
-{
-    uint32_t *to = ckpi_malloc(s->n + 1, sizeof *to);
-    uint32_t n = 0;
-
-    for (size_t i = 0; to != NULL && i < s->n; i++)
-        to[i] = drop[i] ? CKPI_NO_TENSOR : n++;
-    return to;
-}
-
 /* A payload that goes leaves it to its first alias that stays: every row has a view of its own. heir: CKPI_NO_TENSOR for each row. */
 static void
-pass_payloads_on(ckp_state *s, const bool *drop, uint32_t *heir)
+pass_payloads_on(ckp_state *s, const uint32_t *to, uint32_t *heir)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         const uint32_t payload = s->t[i].alias_of;
-        if (drop[i] || payload == CKPI_NO_TENSOR || !drop[payload])
+        if (to[i] == CKPI_NO_TENSOR || payload == CKPI_NO_TENSOR || to[payload] != CKPI_NO_TENSOR)
             continue;
         s->t[i].alias_of = heir[payload];
         if (heir[payload] == CKPI_NO_TENSOR)
@@ -34,13 +22,13 @@ pass_payloads_on(ckp_state *s, const bool *drop, uint32_t *heir)
 }
 
 static void
-close_up(ckp_state *s, const bool *drop, const uint32_t *to)
+close_up(ckp_state *s, const uint32_t *to)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < s->n; i++) {
         ckpi_tensor *t = &s->t[i];
-        if (drop[i]) {
+        if (to[i] == CKPI_NO_TENSOR) {
             free(t->name);
             free(t->owner_name);
             ckpi_view_free(t);
@@ -53,27 +41,26 @@ close_up(ckp_state *s, const bool *drop, const uint32_t *to)
 }
 
 ckp_status
-ckpi_state_drop(ckp_state *s, const bool *drop, ckp_error *err)
+ckpi_state_drop(ckp_state *s, const uint32_t *to, ckp_error *err)
 {
     if (s->n_adam != 0)
         return ckpi_fail(err, CKP_EINVAL, "state_drop: Adam's constants refer to tensors by number already");
     ckpi_lookup *fresh = ckpi_calloc(1, sizeof *fresh);
-    uint32_t *to = new_numbers(s, drop), *heir = ckpi_malloc(s->n + 1, sizeof *heir);
-    bool ok = fresh != NULL && to != NULL && heir != NULL;
+    uint32_t *heir = ckpi_malloc(s->n + 1, sizeof *heir);
+    bool ok = fresh != NULL && heir != NULL;
 
     if (ok) {
         memset(heir, 0xff, (s->n + 1) * sizeof *heir);
-        pass_payloads_on(s, drop, heir);
+        pass_payloads_on(s, to, heir);
         ok = ckpi_lookup_renumber(fresh, s, to);
     }
     if (ok) {
-        close_up(s, drop, to);
+        close_up(s, to);
         ckpi_lookup_free(s->by_name);
         s->by_name = fresh;
         fresh = NULL;
     }
     ckpi_lookup_free(fresh);
-    free(to);
     free(heir);
     return ok ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for %zu tensors", s->n);
 }

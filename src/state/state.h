@@ -48,10 +48,10 @@ struct ckp_state {
 CKP_MUST_USE ckp_status ckpi_state_seal(ckp_state *s, ckp_error *err);
 uint32_t ckpi_state_find(const ckp_state *s, const char *name);             /* CKPI_NO_TENSOR when absent */
 /*
- * Takes the tensors with drop[i] out; the others keep their order and move up. An alias whose payload goes holds it from then on. The tree is
+ * Takes tensors out: to[i] is tensor i's new number, counted up, or CKPI_NO_TENSOR for one that goes. An alias whose payload goes holds it from then on. The tree is
  * the caller's to make anew. CKP_EINVAL once Adam's constants were set; CKP_ENOMEM: all are still there.
  */
-CKP_MUST_USE ckp_status ckpi_state_drop(ckp_state *s, const bool *drop, ckp_error *err);
+CKP_MUST_USE ckp_status ckpi_state_drop(ckp_state *s, const uint32_t *to, ckp_error *err);
 const ckpi_adam *ckpi_state_adam(const ckp_state *s, uint32_t owner);       /* NULL when unknown */
 
 /* Elements [first, first + count) in logical order to dst, contiguous; packed dtypes need byte-aligned ranges. Strided, reversed,

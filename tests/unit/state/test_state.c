@@ -256,7 +256,7 @@ test_drop(void **state)
     assert_ok(ckp_state_add_tensor(s, "heir", CKP_ROLE_OTHER, NULL, &t, NULL, NULL));
     assert_ok(ckp_state_add_tensor(s, "alias", CKP_ROLE_OTHER, NULL, &t, NULL, NULL));
     assert_ok(ckp_state_add_tensor(s, "w", CKP_ROLE_WEIGHT, NULL, &u, NULL, NULL));
-    assert_ok(ckpi_state_drop(s, (const bool[]){false, true, false, false, false}, NULL));
+    assert_ok(ckpi_state_drop(s, (const uint32_t[]){0, CKPI_NO_TENSOR, 1, 2, 3}, NULL));
     assert_int_equal(ckp_state_count(s), 4);
     assert_int_equal(ckpi_state_find(s, "payload"), CKPI_NO_TENSOR);
     assert_int_equal(ckpi_state_find(s, "heir"), 1);
@@ -267,7 +267,7 @@ test_drop(void **state)
     assert_int_equal(index, 4);
     assert_int_equal(s->t[4].alias_of, 1);
     assert_ok(ckp_state_set_adam(s, "w", 0.9, 0.95, 10, NULL));
-    assert_status(ckpi_state_drop(s, (const bool[]){false, true, false, false, false}, NULL), CKP_EINVAL);
+    assert_status(ckpi_state_drop(s, (const uint32_t[]){0, CKPI_NO_TENSOR, 1, 2, 3}, NULL), CKP_EINVAL);
     ckp_state_free(s);
 }
 
@@ -283,7 +283,7 @@ drop_one(void *user)
     if (st == CKP_OK)
         st = ckp_state_add_tensor(s, "b", CKP_ROLE_WEIGHT, NULL, &t, NULL, NULL);
     if (st == CKP_OK)
-        st = ckpi_state_drop(s, (const bool[]){true, false}, NULL);
+        st = ckpi_state_drop(s, (const uint32_t[]){CKPI_NO_TENSOR, 0}, NULL);
     if (st == CKP_OK)
         assert_int_equal(ckpi_state_find(s, "b"), 0);
     ckp_state_free(s);
