@@ -78,7 +78,9 @@ ckpress info s.ckp | grep -c 'roles by names and shapes'
 ckpress ls s.ckp | awk '{print $2}' | sort | uniq -c | sort -k 2 | tr -s ' '
 echo "-- weights alone"
 code ckpress compress --profile weights s.pt -o w.ckp | sed -E 's/w.ckp: .*/w.ckp/; s/[0-9.]+ kB/SIZE/'
-ckpress ls w.ckp | grep -c 'exp_avg' || true
+ckpress ls w.ckp >listed
+{ grep -c 'exp_avg' listed || true; }
+grep -c 'weight' listed
 ckpress compress -q --json --profile weights -f s.pt -o w.ckp | grep -E '"(coded|profile|lossy_tensors|reason|dropped)'
 ckpress decompress -q w.ckp -o back/w.pt
 "$torch" - <<'P'

@@ -224,6 +224,18 @@ def test_no_module_no_measure(tmp_path):
             ck.save(1, x=torch.ones(3), wait=True)
 
 
+def test_what_does_not_fit_the_budget_is_lossless(tmp_path):
+    model, optimizer, _, _ = training(steps=3)
+    how = dict(profile="resume", final_on_close=False, memory_budget=4096)
+    with ckpress.Checkpointer(tmp_path / "run", eval_fn=lambda m: 1.0, **how) as ck:
+        with pytest.warns(RuntimeWarning, match="losslessly: .*memory budget of 4096 bytes"):
+            assert ck.save(1, model=model, optimizer=optimizer, wait=True)
+    other, optimizer2, _, _ = training(5, 1)
+    with ckpress.Checkpointer(tmp_path / "run", **how) as ck:
+        ck.restore(model=other, optimizer=optimizer2)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters()))
+
+
 @pytest.mark.parametrize("bad", [dict(eval_fn=3), dict(max_loss_increase=0), dict(max_loss_increase=math.nan), dict(max_loss_increase="1"), dict(eval_every=0)])
 def test_bad_arguments(tmp_path, bad):
     with pytest.raises(ckpress.InvalidError):
