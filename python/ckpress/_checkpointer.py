@@ -291,7 +291,7 @@ class Checkpointer:
                 with ``strict=False`` too: to go on with a new optimizer, leave it out.
             PartlyWrittenError: the disk failed for good after everything had been proved, while live tensors were written, and the files are
                 too large to be kept in memory: ``tensors`` names what must not be used (docs/runs.md).
-            NotFoundError: no such step; or checkpoints are there but none is whole, or several have whole shards and no manifest: training
+            NotFoundError: no such step; or checkpoints are there but none is whole, or lost their manifests (docs/runs.md): training
                 from scratch is not what was meant. For that, move the directory away.
         """
         with self._lock:

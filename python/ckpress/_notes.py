@@ -10,6 +10,7 @@ from . import _core
 from .errors import BaseMismatchError, Error, NotFoundError, make
 
 _SCRATCH = "To train from scratch, move the directory away."
+LOST_STEPS = 3  # steps of whole keys without manifests that no job leaves by dying in its first save
 _BASE = re.compile(r"bad base: its base (\S+) cannot be restored itself")
 
 
@@ -46,15 +47,17 @@ def nothing_to_restore(directory: str) -> str | None:
         cause = next((f"{row['dir']}: {row['health']}" for row in committed if row["health"] != "ok"), "what their shards hold is damaged")
         text = f"checkpoints are there ({len(committed)}) but none is whole ({cause})"
         raise make(NotFoundError, f"{directory}: {text}; ckpress.verify() tells more, ckpress.salvage() saves what is left. {_SCRATCH}")
-    begun = {row["dir"]: _shards(os.path.join(directory, row["dir"])) for row in rows if row["health"].startswith("incomplete")}
-    begun = {name: shards for name, shards in begun.items() if shards}
+    begun = [(row, _shards(os.path.join(directory, row["dir"]))) for row in rows if row["health"].startswith("incomplete")]
+    begun = [(row, shards) for row, shards in begun if shards]
     if not begun:
         return None
-    finished = [name for name, shards in begun.items() if all(map(_finished, shards))]
-    if len(finished) > 1:  # a process that dies leaves one at most
-        text = f"{len(finished)} step directories hold whole shards, but no manifest.json ({finished[0]} to {finished[-1]})"
+    whole = [(row, kinds) for row, kinds in ((row, [_kind(shard) for shard in shards]) for row, shards in begun) if "torn" not in kinds]
+    # A job that dies in its first save, however often, leaves keys of hardly more than one step.
+    if any("delta" in kinds for _, kinds in whole) or len({row["step"] for row, _ in whole}) >= LOST_STEPS:
+        names = [row["dir"] for row, _ in whole]
+        text = f"{len(whole)} step directories hold whole shards, but no manifest.json ({names[0]} to {names[-1]})"
         raise make(NotFoundError, f"{directory}: {text}: none can be restored. Bring the manifests back. {_SCRATCH}")
-    names = ", ".join(begun)
+    names = ", ".join(row["dir"] for row, _ in begun)
     return f"{directory}: step directories without a manifest: {len(begun)} ({names}); nothing to restore, training starts from scratch"
 
 
@@ -65,11 +68,12 @@ def _shards(directory: str) -> list[str]:
         return []
 
 
-def _finished(shard: str) -> bool:
+def _kind(shard: str) -> str:
+    """``"key"`` or ``"delta"`` of a shard with a valid end, else ``"torn"``."""
     try:
         _core.open_file(shard, ()).close()
-    except BaseMismatchError:  # a delta: known from its end
-        return True
+    except BaseMismatchError:
+        return "delta"
     except (Error, OSError):
-        return False
-    return True
+        return "torn"
+    return "key"

@@ -4,9 +4,9 @@
  *   - temporaries in the run and in lock/ whose process is gone from this host;
  *   - step directories without a manifest: a deletion that was cut short (deleted.json says so), an attempt of an epoch
  *     before ours (its claim in lock/ proves it), or an empty one, whose removal can lose nothing.
- * A writer that dies leaves one attempt behind. Where an epoch has more, or a run has not one manifest and several directories or a
- * whole shard, then manifests were lost (a copy that left them out, a hand that removed them): those shards may be all that is left,
- * and stay.
+ * A writer that dies leaves one attempt behind, mostly a torn one. Where an epoch has more, and where a run without any manifest has a whole
+ * shard, manifests may have been lost (a copy that left them out, a hand that removed them): such shards may be all that is left of a
+ * training, and stay. Torn ones go, so that a job that dies in its first save again and again fills no disk.
  *
  * Failures are not errors of the run: the next writer tries again, and the claims that prove ownership stay until then.
  */
@@ -46,7 +46,6 @@ begun_by(const ckpi_lockfile *dead, size_t n, uint64_t step, uint32_t attempt)
 /* What lies in the run: whether any manifest, and how many directories without one, by the claim that began them. */
 typedef struct lost {
     bool any_manifest;
-    size_t directories;
     size_t *by_claim;            /* n_dead + 1: the last for attempts of no dead claim */
 } lost;
 
@@ -97,7 +96,6 @@ count_lost(ckpi_store *s, const ckpi_names *names, const ckpi_lockfile *dead, si
         l->any_manifest = l->any_manifest || committed;
         if (st != CKP_OK || committed || deleted)
             continue;
-        l->directories++;
         l->by_claim[begun_by(dead, n_dead, step, attempt)]++;
     }
     return st;
@@ -137,7 +135,7 @@ may_sweep(ckpi_store *s, const char *dir, const lost *l, size_t claim)
 {
     if (l->by_claim[claim] > 1)
         return false;
-    return l->any_manifest || (l->directories <= 1 && !has_whole_shard(s, dir));
+    return l->any_manifest || !has_whole_shard(s, dir);
 }
 
 static bool

@@ -274,10 +274,10 @@ def test_newest_valid_with_a_warning(saved):
         assert ck.restore(model=model, optimizer=optimizer, scheduler=scheduler) == 2
 
 
-def lose_manifests(run, n, cut=0):
+def lose_manifests(run, n, cut=0, key_every=32):
     """A run of n saves without its manifests; of each shard ``cut`` bytes are gone."""
     t = torch.arange(1000.0)
-    with ckpress.Checkpointer(run) as ck:
+    with ckpress.Checkpointer(run, key_every=key_every) as ck:
         for step in range(1, n + 1):
             t[step] += 1
             ck.save(step, t=t)
@@ -287,9 +287,10 @@ def lose_manifests(run, n, cut=0):
         shard.write_bytes(shard.read_bytes()[: -cut or None])
 
 
-def test_lost_manifests_are_no_new_run(run):
+@pytest.mark.parametrize("key_every", [1, 32])
+def test_lost_manifests_are_no_new_run(run, key_every):
     """Keys and deltas whose shards are whole: a training must not start from scratch without a word."""
-    lose_manifests(run, 3)
+    lose_manifests(run, 3, key_every=key_every)
     live = torch.zeros(1000)
     with ckpress.Checkpointer(run) as ck:
         with pytest.raises(ckpress.NotFoundError, match="3 step.*no manifest.json.*none can be restored.*move the directory away"):
@@ -297,6 +298,21 @@ def test_lost_manifests_are_no_new_run(run):
         with pytest.raises(ckpress.NotFoundError):
             ck.restore(step=2, t=live)
     assert not live.any() and len(list(run.glob("step-*/*.ckp"))) == 3
+
+
+def test_dying_in_the_first_save_blocks_no_restart(run):
+    """Again and again, between shard and manifest: each leaves a whole key of the same step."""
+    for life in range(1, 4):
+        with ckpress.Checkpointer(run) as ck:
+            if life > 1:
+                with pytest.warns(RuntimeWarning, match=f"without a manifest: {life - 1} .*from scratch"):
+                    assert ck.restore(t=torch.zeros(10)) is None
+            ck.save(25, t=torch.ones(10), wait=True)
+        for manifest in run.glob("step-*/manifest.json"):
+            manifest.unlink()
+    with ckpress.Checkpointer(run) as ck:
+        ck.save(25, t=torch.ones(10), wait=True)
+        assert ck.restore(t=torch.zeros(10)) == 25
 
 
 def test_a_torn_first_save_is_swept(run):
