@@ -8,6 +8,7 @@ jobs=${JOBS:-$(nproc)}
 min_coverage=${MIN_COVERAGE:-90}
 python=$PWD/.venv/bin/python
 rc=0
+export CKP_SEED=            # new test data in every process; each prints its seed
 
 say() { printf '\n=== %s\n' "$*"; }
 

@@ -1,8 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # `make test`: every step runs, whatever the earlier ones gave; at the end come the steps with their times and the test
-# runners' own summary lines. Logs: build/test-logs/. STEPS="gcc pytest" runs only those.
+# runners' own summary lines. Logs: build/test-logs/. STEPS="gcc pytest" runs only those. CKP_SEED=n draws other test data, CKP_SEED= new
+# data in every process, as `make test-full` does; by default it is always the same, so that a change is judged by itself.
 set -uo pipefail
+export CKP_SEED=${CKP_SEED-1}
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 python=.venv/bin/python

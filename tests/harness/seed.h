@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random test data from one seed per process. The seed is printed, and CKP_SEED=... repeats a run. */
+/* Random test data from one seed per process. The seed is printed, and CKP_SEED=n repeats a run (scripts/test.sh
+   sets it, to 1 unless told); without it, or with an empty one, each process draws its own. */
 #ifndef CKP_TESTS_SEED_H
 #define CKP_TESTS_SEED_H
 #include <stddef.h>

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, settings
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 # A shared machine: no deadlines; the seed of a failure is printed by hypothesis itself.
-settings.register_profile("ckpress", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+# CKP_SEED: as for the C tests (scripts/test.sh).
+settings.register_profile("ckpress", deadline=None, derandomize=bool(os.environ.get("CKP_SEED")), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 settings.load_profile("ckpress")
 
 
