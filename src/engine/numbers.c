@@ -37,6 +37,31 @@ ckpi_bias_correction(const ckpi_adam *a, bool has_v)
     return (float)k;
 }
 
+/* Of a young v: 1/256 octave by which its square root lies below that of the corrected one. */
+static double
+bias_of(const ckpi_adam *a)
+{
+    const double c2 = a != NULL && a->step != 0 ? 1.0 - power(a->beta2, a->step) : 1.0;
+    return c2 > 0.0 && c2 < 1.0 ? (double)ckpi_log2_half((float)c2) : 0.0;
+}
+
+/* Its mean over the weights that mean_l[0] is of. */
+static double
+bias_of_all(const ckpi_pass *p)
+{
+    const ckpi_layout *l = p->pred->layout;
+    double sum = 0.0, n = 0.0;
+
+    for (size_t g = 0; g < l->n; g++) {
+        const ckpi_group *grp = &l->g[g];
+        if (!grp->lossy || grp->fine || !grp->has_v)
+            continue;
+        sum += (double)grp->n * bias_of(ckpi_state_adam(p->state, grp->piece[0].tensor));
+        n += (double)grp->n;
+    }
+    return n > 0.0 ? sum / n : 0.0;
+}
+
 double
 ckpi_step_at(const ckpi_grid *g, const int8_t *vcode, size_t j, const ckpi_wstep *s)
 {
@@ -232,6 +257,7 @@ set_means(const ckpi_pass *p, const survey *s)
             n += s->lcount[g][j];
         }
         p->pred->mean_l[j] = n != 0 ? (double)sum / (double)n : 0.0;
+        p->pred->has_v = j == 0 ? n != 0 : p->pred->has_v;
     }
 }
 
@@ -269,7 +295,7 @@ ckpi_pass_prepare(ckpi_ctx *ctx, const ckpi_pass *p, ckp_error *err)
         goto done;
     sum_up(p, get_surveyed, &s);
     set_means(p, &s);
-    p->pred->moved = false;
+    p->pred->bias_l = bias_of_all(p);
 done:
     for (size_t g = 0; s.w != NULL && g < l->n; g++)
         free(s.w[g]);
@@ -279,15 +305,33 @@ done:
     return st;
 }
 
+/*
+ * Steps follow the curvature: the same error costs the more loss, the larger v is, so their square falls as its mean rises above the
+ * lowest that the run has seen (docs/decisions/0008).
+ */
+static double
+curvature_share(const ckpi_pred *d, ckpi_lasting *l)
+{
+    const double now = d->mean_l[0] - d->bias_l;
+    if (!l->has_curvature || now < l->curvature)
+        l->curvature = now;
+    l->has_curvature = true;
+    return (double)ckpi_exp2_fixed(2 * (int32_t)lrint(l->curvature - now));
+}
+
 void
 ckpi_pass_steps(const ckpi_pass *p)
 {
     ckpi_pred *d = p->pred;
+    ckpi_lasting *l = p->lasting;
+
     d->q0 = p->set->f * d->rms_all;
+    if (l != NULL && d->has_v)
+        d->q0 *= curvature_share(d, l);
     if (p->key && !p->lone)
         d->q0 = ldexp(d->q0, -p->set->key_shift);
-    if (d->moved && p->set->k_move > 0.0)
-        d->q0 = fmin(d->q0, p->set->k_move * d->move);
+    if (l != NULL && l->moved && p->set->k_move > 0.0)
+        d->q0 = fmin(d->q0, p->set->k_move * l->move);
 }
 
 /* ---- from a pass, for the next one ------------------------------------------------------------------------------- */
@@ -311,11 +355,14 @@ ckpi_pass_finish(const ckpi_pass *p, const ckpi_stage *stages)
         move += stages[g].move;
         n_move += stages[g].n_move;
     }
-    if (lcount != 0)
+    if (lcount != 0) {
         d->mean_l[0] = (double)lsum / (double)lcount;
-    if (n_move != 0) {
-        d->move = d->q0 * sqrt((double)move / 268435456.0 / (double)n_move);
-        d->moved = d->move > 0.0;
+        d->has_v = true;
+        d->bias_l = bias_of_all(p);
+    }
+    if (n_move != 0 && p->lasting != NULL) {
+        p->lasting->move = d->q0 * sqrt((double)move / 268435456.0 / (double)n_move);
+        p->lasting->moved = p->lasting->move > 0.0;
     }
     if (p->set->lossy && !p->set->exact_weights)
         sum_up(p, get_staged, stages);

@@ -15,7 +15,7 @@ typedef struct ckpi_settings {
     bool lossy, weights_only;
     double f;                    /* step of weights, in RMS of all weights */
     double clamp_lo, clamp_hi;   /* of f times the tensor's own RMS */
-    double k_move;               /* step of weights, at most so many RMS of the movement since the base */
+    double k_move;               /* step of weights, at most so many RMS of the movement between two saves */
     int32_t vstep;               /* of second moments, 1/256 octave of sqrt v */
     double vstay;                /* a code of v stays while v is within so many steps of it (quant.h) */
     ckpi_mkind mkind;
@@ -35,6 +35,13 @@ typedef struct ckpi_recon {
 } ckpi_recon;
 #define CKPI_SAMPLE 1024
 
+/* What outlives a predictor: a run keeps it, over keys and restarts (docs/runs.md, "Metrics"). */
+typedef struct ckpi_lasting {
+    double curvature;            /* lowest mean log2 of bias-corrected sqrt v so far, 1/256 octave */
+    double move;                 /* RMS movement between two saves in the steps' metric, last measured */
+    bool has_curvature, moved;
+} ckpi_lasting;
+
 typedef struct ckpi_pred {
     ckpi_table *table;           /* owned */
     ckpi_layout *layout;         /* owned */
@@ -45,10 +52,10 @@ typedef struct ckpi_pred {
     int *sq_exp;                 /* by tensor: scale of the integer sums of squares (quant.h) */
     double rms_all;              /* of all coarse weights */
     double mean_l[2];            /* mean log2, 1/256 octave, over coarse weights: [0] of sqrt v^, [1] of |momentum| */
+    double bias_l;               /* mean log2 of sqrt(1 - b2^t) at the save that mean_l[0] is of */
     double q0;                   /* step in use */
-    double move;                 /* RMS movement between the last two saves in the steps' metric, 0: not known */
+    bool has_v;                  /* mean_l[0] is of any v */
     bool valid;                  /* holds a committed (or in-flight) save's values */
-    bool moved;                  /* `move` was measured */
 } ckpi_pred;
 
 /* Takes table and layout, also on failure. */

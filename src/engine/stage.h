@@ -37,6 +37,7 @@ typedef struct ckpi_pass {
     ckpi_pred *pred;
     const ckp_state *state;
     const ckpi_settings *set;
+    ckpi_lasting *lasting;       /* NULL: a lone file */
     bool key;
     bool lone;                   /* a single file: nothing will be coded against it, so it rounds to nearest */
     uint64_t run_key, restore_count;           /* of the frozen phases */

@@ -1,9 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Going on from a restored checkpoint: the next save is a delta against it. */
+#include <math.h>
 #include <string.h>
 #include "base/fail.h"
 #include "run/file.h"
 #include "run/session.h"
+
+/* No float has a logarithm beyond it; a manifest may say anything. */
+#define CURVATURE_MAX 65536.0
+
+static ckpi_lasting
+lasting_of(const ckpi_manifest *m)
+{
+    ckpi_lasting l = {0};
+
+    l.has_curvature = ckpi_manifest_metric(m, CKPI_METRIC_CURVATURE, &l.curvature) && fabs(l.curvature) < CURVATURE_MAX;
+    l.moved = ckpi_manifest_metric(m, CKPI_METRIC_MOVEMENT, &l.move) && isfinite(l.move) && l.move > 0.0;
+    return l;
+}
 
 ckp_status
 ckp_run_adopt(ckp_run *run, ckp_checkpoint *ck, ckp_error *err)
@@ -41,6 +55,7 @@ ckp_run_adopt(ckp_run *run, ckp_checkpoint *ck, ckp_error *err)
     run->base.table_content = t->content;
     run->restore_count = (uint64_t)own->manifest->restores + 1;
     run->key_next = false;
+    run->lasting = lasting_of(own->manifest);
     ckp_checkpoint_close(run->adopted);
     run->adopted = own;
     return CKP_OK;

@@ -170,7 +170,7 @@ take(ckp_run *run, ckp_state *state, ckpi_pass *pass, ckp_error *err)
         return st;
     job->key = job->key || run->key_next || run->base.chain + 1 >= run->opt.key_every;
     count_raw(job, run->pred->table);
-    *pass = (ckpi_pass){.pred = run->pred, .state = state, .set = &job->set, .key = job->key,
+    *pass = (ckpi_pass){.pred = run->pred, .state = state, .set = &job->set, .lasting = &run->lasting, .key = job->key,
                         .run_key = ckpi_store_run_id(run->store).lo, .restore_count = run->restore_count, .cpu = run->front->cpu};
     const bool rescaled = lossy && ckpi_pass_rescaled(pass);
     if (lossy && (job->key || loads || rescaled))

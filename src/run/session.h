@@ -41,6 +41,11 @@ typedef struct ckpi_base_ref {
     ckpi_buf table_tree;         /* that tree, the dictionary for later ones */
 } ckpi_base_ref;
 
+/* Metrics of lossy checkpoints that the library writes itself (docs/runs.md). */
+#define CKPI_METRIC_CURVATURE "ckpress.curvature"
+#define CKPI_METRIC_MOVEMENT "ckpress.movement"
+#define CKPI_METRIC_STEP "ckpress.step"
+
 struct ckp_run {
     int64_t pid;
     char *dir;
@@ -50,6 +55,7 @@ struct ckp_run {
     ckpi_ctx *front, *back;      /* threads of the pass; of the coding */
     ckpi_pred *pred;             /* NULL before the first save */
     ckpi_stage *stages;          /* by group of pred */
+    ckpi_lasting lasting;
     bool key_next;
     bool staged;                 /* a save is held: see ckp_run_stage */
     ckp_checkpoint *adopted;     /* restored from; the predictor is made of it at the next save */

@@ -84,6 +84,23 @@ write_shard(ckp_run *run, ckpi_writer *w, ckpi_fmt_sum *sum, ckp_error *err)
 
 /* ---- manifest --------------------------------------------------------------------------------------------------- */
 
+/* What the next process's steps follow from (adopt.c), and the step in use, for people. */
+static ckp_status
+describe_steps(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
+{
+    const ckpi_lasting *l = &run->lasting;
+    const ckpi_pred *d = run->pred;
+    ckp_status st = CKP_OK;
+
+    if (l->has_curvature)
+        st = ckpi_manifest_add_metric(m, CKPI_METRIC_CURVATURE, l->curvature, err);
+    if (st == CKP_OK && l->moved)
+        st = ckpi_manifest_add_metric(m, CKPI_METRIC_MOVEMENT, l->move, err);
+    if (st == CKP_OK && d->q0 > 0.0)
+        st = ckpi_manifest_add_metric(m, CKPI_METRIC_STEP, d->q0 / d->rms_all, err);
+    return st;
+}
+
 static ckp_status
 fill_manifest(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
 {
@@ -103,7 +120,7 @@ fill_manifest(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
     }
     for (size_t i = 0; st == CKP_OK && i < job->n_metrics; i++)
         st = ckpi_manifest_add_metric(m, job->metrics[i].name, job->metrics[i].value, err);
-    return st;
+    return st == CKP_OK && job->set.lossy ? describe_steps(run, m, err) : st;
 }
 
 /* The committed checkpoint becomes the base of the next. */

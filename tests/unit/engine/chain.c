@@ -145,7 +145,7 @@ save_state(chain *c, ckp_state *s, bool key, bool exact, ckp_error *err)
     if (st != CKP_OK)
         return st;
     set.exact_weights = exact && set.lossy;
-    const ckpi_pass pass = {.pred = c->pred, .state = s, .set = &set, .key = key, .lone = c->lone, .run_key = 7, .restore_count = c->restore_count,
+    const ckpi_pass pass = {.pred = c->pred, .state = s, .set = &set, .lasting = c->lone ? NULL : &c->lasting, .key = key, .lone = c->lone, .run_key = 7, .restore_count = c->restore_count,
                             .cpu = c->ctx->cpu};
     if (set.lossy && key)
         st = ckpi_pass_prepare(c->ctx, &pass, err);

@@ -11,6 +11,7 @@
 
 typedef struct chain {
     ckpi_settings set;
+    ckpi_lasting lasting;
     ckpi_packing packing;
     ckpi_ctx *ctx;
     bool keep_raw;
