@@ -25,6 +25,7 @@ typedef struct ckpi_save_job {
     bool inline_pass;            /* stages do not fit the budget: the pass is part of the encoding, on the caller's thread */
     const ckpi_pass *pass;       /* then */
     ckpi_settings set;
+    double quality;              /* that set is of */
     ckpi_buf tree;               /* a copy */
     ckp_metric *metrics;         /* owned, names too */
     size_t n_metrics;
