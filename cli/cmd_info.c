@@ -143,7 +143,7 @@ gather_chain(facts *f)
 
 /* ---- showing -------------------------------------------------------------------------------------------------------- */
 
-/* Plain files do not say by which profile they were made, only whether anything was lost. */
+/* A file that does not record its profile still says whether anything was lost. */
 static const char *
 profile_of(const facts *f)
 {
@@ -257,6 +257,8 @@ print_human(const facts *f)
         cli_safe(stdout, f->i.name);
         (void)printf("), sequence %llu, restore count %llu", (unsigned long long)f->i.sequence, (unsigned long long)f->i.restore_count);
     }
+    if (!f->i.lossy && f->i.profile != CKP_PROFILE_LOSSLESS)
+        (void)fputs(", all of it lossless", stdout);
     (void)printf("\n%llu tensors", (unsigned long long)f->tensors);
     if (f->aliases != 0)
         (void)printf(", %llu of them aliases", (unsigned long long)f->aliases);

@@ -20,10 +20,11 @@ entity(unsigned char c)
     }
 }
 
-void
-cli_html_text(FILE *f, const char *text)
+/* From p up to end, or to the first byte of a character that goes beyond it. */
+static void
+put(FILE *f, const unsigned char *p, const unsigned char *end)
 {
-    for (const unsigned char *p = (const unsigned char *)text; *p != '\0';) {
+    while (p < end) {
         const size_t n = cli_utf8_len(p);
         const bool c1 = n == 2 && p[0] == 0xC2 && p[1] < 0xA0;
         if (n == 0 || *p < 0x20 || *p == 0x7F || c1)
@@ -37,10 +38,35 @@ cli_html_text(FILE *f, const char *text)
 }
 
 void
+cli_html_text(FILE *f, const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    put(f, p, p + strlen(text));
+}
+
+void
+cli_html_short(FILE *f, const char *name)
+{
+    const unsigned char *p = (const unsigned char *)name;
+    const size_t n = strlen(name), half = 120;
+    size_t tail = n - half;
+
+    if (n <= 2 * half) {
+        put(f, p, p + n);
+        return;
+    }
+    put(f, p, p + half);
+    (void)fputs("\xe2\x80\xa6", f);
+    while (tail < n && (p[tail] & 0xC0) == 0x80)
+        tail++;
+    put(f, p + tail, p + n);
+}
+
+void
 cli_html_name(FILE *f, const char *name)
 {
     (void)fputs("<bdi>", f);
-    cli_html_text(f, name);
+    cli_html_short(f, name);
     (void)fputs("</bdi>", f);
 }
 

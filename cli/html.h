@@ -6,7 +6,9 @@
 
 /* With & < > " ' as entities; control characters and what is no UTF-8 become U+FFFD. Fit for attribute values in quotes too. */
 void cli_html_text(FILE *f, const char *text);
-/* The same as an element that keeps its writing direction to itself: names from files. */
+/* The same of a name from a file; one of more than 240 bytes without its middle, so that no name makes a page long. */
+void cli_html_short(FILE *f, const char *name);
+/* That as an element that keeps its writing direction to itself. */
 void cli_html_name(FILE *f, const char *name);
 
 /* "1,234,567" */

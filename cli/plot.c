@@ -53,7 +53,7 @@ tick_text(cli_text *t, double v, double step)
     else if (fabs(v) < 1e6 && decimals <= 6)
         (void)snprintf(t->s, sizeof t->s, "%.*f", decimals, v);
     else
-        (void)snprintf(t->s, sizeof t->s, "%.4g", v);
+        (void)snprintf(t->s, sizeof t->s, "%.3g", v);
 }
 
 /* The range widened to whole ticks. *step 0: no ticks can be told apart. */
@@ -111,7 +111,7 @@ cli_plot_begin(cli_plot *p, FILE *f, const char *title, const char *x_label, con
     *p = (cli_plot){.f = f, .slots = slots};
     fit_range(p, range, &step);
     (void)fprintf(f, "<figure><svg viewBox=\"0 0 %.0f %.0f\" role=\"img\"><title>", WIDTH, HEIGHT);
-    cli_html_text(f, title);
+    cli_html_short(f, title);
     (void)fputs("</title>", f);
     draw_ticks(p, step);
     (void)fprintf(f, "<line class=\"axis\" x1=\"%.0f\" y1=\"%.0f\" x2=\"%.0f\" y2=\"%.0f\"/>", LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM);
@@ -132,7 +132,7 @@ draw_points(const cli_plot *p, const double *v, const char *name, const char *co
             continue;
         (void)fprintf(p->f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"><title>step %llu: ", x_of(p, (double)i), y_of(p, v[i]), color,
                       (unsigned long long)label[i]);
-        cli_html_text(p->f, name);
+        cli_html_short(p->f, name);
         (void)fprintf(p->f, " %.6g</title></circle>", v[i]);
     }
 }
@@ -204,6 +204,14 @@ cli_plot_mark(cli_plot *p, size_t slot, const char *color, const char *words)
 
     (void)fprintf(p->f, "<line x1=\"%.1f\" y1=\"%.0f\" x2=\"%.1f\" y2=\"%.0f\" stroke=\"%s\" stroke-dasharray=\"3 3\"", x, TOP, x, HEIGHT - BOTTOM, color);
     end_with_words(p, "line", words);
+}
+
+void
+cli_plot_cross(cli_plot *p, size_t slot, const char *color, const char *words)
+{
+    (void)fprintf(p->f, "<text x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\" style=\"fill:%s\"><title>", x_of(p, (double)slot), TOP + 4, color);
+    cli_html_text(p->f, words);
+    (void)fputs("</title>\xc3\x97</text>\n", p->f);
 }
 
 void

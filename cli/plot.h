@@ -30,5 +30,7 @@ void cli_plot_line(cli_plot *p, const double *v, bool across, const char *name, 
 void cli_plot_bar(cli_plot *p, size_t slot, double low, double high, const char *color, const char *words);
 /* A dashed line from bottom to top. */
 void cli_plot_mark(cli_plot *p, size_t slot, const char *color, const char *words);
+/* A cross at the top: a value that is there and has no place on the axis. */
+void cli_plot_cross(cli_plot *p, size_t slot, const char *color, const char *words);
 void cli_plot_end(cli_plot *p);
 #endif

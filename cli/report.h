@@ -44,11 +44,11 @@ typedef struct report_point {
     size_t n_tensors;
 } report_point;
 
-/* A metric or setting: NaN where a point has none. */
+/* A metric or setting, by point: NaN where a point has none, and where it has a NaN. */
 typedef struct report_series {
     char *name;
-    double *value;               /* by point */
-    size_t n;                    /* points that have it */
+    double *value;
+    bool *has;
 } report_series;
 
 typedef struct report_list { report_series *v; size_t n; bool cut; } report_list;

@@ -64,11 +64,12 @@ put_value(const report *r, report_list *l, const ckp_metric *m)
         s = &l->v[l->n++];
         s->name = cli_copy(m->name);
         s->value = cli_alloc(r->cap * sizeof *s->value);
+        s->has = cli_alloc(r->cap * sizeof *s->has);
         for (size_t i = 0; i < r->cap; i++)
             s->value[i] = (double)NAN;
     }
     s->value[r->n] = m->value;
-    s->n++;
+    s->has[r->n] = true;
 }
 
 /* The points' array has grown: so do those beside it. */
@@ -76,12 +77,17 @@ static void
 stretch(report_list *l, size_t from, size_t to)
 {
     for (size_t i = 0; i < l->n; i++) {
-        double *grown = cli_alloc(to * sizeof *grown);
-        (void)memcpy(grown, l->v[i].value, from * sizeof *grown);
+        report_series *s = &l->v[i];
+        double *value = cli_alloc(to * sizeof *value);
+        bool *has = cli_alloc(to * sizeof *has);
+        (void)memcpy(value, s->value, from * sizeof *value);
+        (void)memcpy(has, s->has, from * sizeof *has);
         for (size_t k = from; k < to; k++)
-            grown[k] = (double)NAN;
-        free(l->v[i].value);
-        l->v[i].value = grown;
+            value[k] = (double)NAN;
+        free(s->value);
+        free(s->has);
+        s->value = value;
+        s->has = has;
     }
 }
 
@@ -215,6 +221,7 @@ free_list(report_list *l)
     for (size_t i = 0; i < l->n; i++) {
         free(l->v[i].name);
         free(l->v[i].value);
+        free(l->v[i].has);
     }
     free(l->v);
 }

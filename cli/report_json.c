@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The figures of a report, all of them, as JSON on standard output. */
-#include <math.h>
 #include "json.h"
 #include "report.h"
 
@@ -35,7 +34,7 @@ json_series(cli_json *j, const char *key, const report_list *l, size_t i)
 {
     cli_json_open(j, key, '{');
     for (size_t k = 0; k < l->n; k++)
-        if (!isnan(l->v[k].value[i]))
+        if (l->v[k].has[i])
             cli_json_double(j, l->v[k].name, l->v[k].value[i]);
     cli_json_close(j, '}');
 }

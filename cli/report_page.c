@@ -20,7 +20,7 @@ static const char style[] =
     "td { vertical-align: top; font-variant-numeric: tabular-nums } .notes { border-left: 3px solid #d08b2c; padding-left: 1em }\n"
     "bdi { overflow-wrap: anywhere }\n"
     "@media (prefers-color-scheme: dark) { body { color: #ddd; background: #1b1b1b } }\n"
-    "@media print { body { max-width: none; margin: 0; color: #000; background: #fff } figure, tr { break-inside: avoid } h2, h3 { break-after: avoid } "
+    "@media print { :root { color-scheme: light } body { max-width: none; margin: 0; color: #000; background: #fff } figure, tr { break-inside: avoid } h2, h3 { break-after: avoid } "
     ".wide { overflow: visible } table { font-size: 9px } }\n";
 
 typedef struct totals { uint64_t stored, raw, part[REPORT_PARTS], unseen, keys, deltas; double params; } totals;

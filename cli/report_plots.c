@@ -77,6 +77,26 @@ series_values(const canvas *c, const report_series *s)
     }
 }
 
+/* Values that are there and not finite have no place on an axis, and must not go unseen. */
+static void
+cross_out(cli_plot *p, const canvas *c, const report_series *s)
+{
+    char words[64];
+
+    for (size_t k = 0; k < c->slots; k++) {
+        size_t first, end;
+        report_slot(c->r, k, &first, &end);
+        for (size_t i = first; i < end; i++) {
+            if (!s->has[i] || isfinite(s->value[i]))
+                continue;
+            (void)snprintf(words, sizeof words, "step %llu: %s", (unsigned long long)c->r->point[i].step,
+                           isnan(s->value[i]) ? "NaN" : s->value[i] > 0.0 ? "infinite" : "minus infinite");
+            cli_plot_cross(p, k, BAD, words);
+            break;
+        }
+    }
+}
+
 /* One plot of up to n series in one unit; those that are not there are left out. */
 static void
 plot_series(const canvas *c, const char *title, const char *y_label, const report_series *const *s, const char *const *name,
@@ -108,6 +128,7 @@ plot_series(const canvas *c, const char *title, const char *y_label, const repor
             continue;
         series_values(c, s[i]);
         cli_plot_line(&p, c->v, true, name[i], color[i], c->label);
+        cross_out(&p, c, s[i]);
     }
     cli_plot_end(&p);
 }
@@ -179,8 +200,8 @@ plot_sizes(const canvas *c)
         const slot_size z = size_of(c, s);
         double low = 0.0;
         for (int k = 0; k < REPORT_PARTS; k++) {
-            (void)snprintf(words, sizeof words, "step %llu: %s %.0f bytes%s", (unsigned long long)c->label[s], report_part_name[k], z.part[k],
-                           z.n > 1 ? " (mean)" : "");
+            (void)snprintf(words, sizeof words, "step %llu, %s: %s %.0f bytes", (unsigned long long)c->label[s],
+                           c->slots != c->r->n ? "mean" : c->r->point[s].is_delta ? "delta" : "key", report_part_name[k], z.part[k]);
             cli_plot_bar(&p, s, low, low + z.part[k] / unit, report_part_color[k], words);
             low += z.part[k] / unit;
         }
@@ -225,10 +246,34 @@ static const struct { const char *name, *title, *unit, *color; } settings[] = {
 };
 #define N_SETTINGS (sizeof settings / sizeof *settings)
 
+/* Names that are shown elsewhere: known settings, and the guard's losses with the quality that is a setting too. */
+static bool
+has_own_plot(const char *name)
+{
+    for (size_t k = 0; k < N_SETTINGS; k++)
+        if (strcmp(name, settings[k].name) == 0)
+            return true;
+    return strcmp(name, "ckpress.loss_live") == 0 || strcmp(name, "ckpress.loss_decoded") == 0 || strcmp(name, "ckpress.quality") == 0;
+}
+
+/* A series under its own name. */
+static void
+plot_other(const canvas *c, const report_series *s, const char *y_label, bool from_zero, size_t *shown)
+{
+    static const char *const color[] = {"#3b6fb6"};
+    const char *name = s->name;
+
+    (void)fputs("<h3>", c->f);
+    cli_html_name(c->f, name);
+    (void)fputs("</h3>\n", c->f);
+    plot_series(c, name, y_label, &s, &name, color, 1, from_zero);
+    ++*shown;
+}
+
 static void
 plot_settings(const canvas *c)
 {
-    static const char *const other[] = {"#3b6fb6"};
+    size_t shown = 0;
 
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const report_series *s = report_find(&c->r->settings, settings[i].name);
@@ -237,20 +282,12 @@ plot_settings(const canvas *c)
         (void)fprintf(c->f, "<h3>%s</h3>\n", settings[i].title);
         plot_series(c, settings[i].title, settings[i].unit, &s, &settings[i].name, &settings[i].color, 1, true);
     }
-    for (size_t i = 0, shown = 0; i < c->r->settings.n && shown < MOST_METRICS; i++) {
-        const report_series *s = &c->r->settings.v[i];
-        const char *name = s->name;
-        size_t k = 0;
-        while (k < N_SETTINGS && strcmp(name, settings[k].name) != 0)
-            k++;
-        if (k < N_SETTINGS)
-            continue;
-        (void)fputs("<h3>", c->f);
-        cli_html_name(c->f, name);
-        (void)fputs("</h3>\n", c->f);
-        plot_series(c, name, "as recorded", &s, &name, other, 1, true);
-        shown++;
-    }
+    for (size_t i = 0; i < c->r->settings.n && shown < MOST_METRICS; i++)
+        if (!has_own_plot(c->r->settings.v[i].name))
+            plot_other(c, &c->r->settings.v[i], "as recorded", true, &shown);
+    for (size_t i = 0; i < c->r->metrics.n && shown < MOST_METRICS; i++)
+        if (report_is_own(c->r->metrics.v[i].name) && !has_own_plot(c->r->metrics.v[i].name))
+            plot_other(c, &c->r->metrics.v[i], "as recorded", true, &shown);
 }
 
 static void
@@ -317,23 +354,16 @@ plot_losses(const canvas *c)
 static void
 plot_metrics(const canvas *c)
 {
-    static const char *const color[] = {"#3b6fb6"};
-    size_t shown = 0;
+    size_t shown = 0, all = 0;
 
     for (size_t i = 0; i < c->r->metrics.n; i++) {
-        const report_series *s = &c->r->metrics.v[i];
-        const char *name = s->name;
-        if (report_is_own(name))
+        if (report_is_own(c->r->metrics.v[i].name))
             continue;
-        if (shown++ == MOST_METRICS) {
-            (void)fprintf(c->f, "<p>Plots of the first %d metrics; the table has more.</p>\n", MOST_METRICS);
-            break;
-        }
-        (void)fputs("<h3>", c->f);
-        cli_html_name(c->f, name);
-        (void)fputs("</h3>\n", c->f);
-        plot_series(c, name, "as given", &s, &name, color, 1, false);
+        if (all++ < MOST_METRICS)
+            plot_other(c, &c->r->metrics.v[i], "as given", false, &shown);
     }
+    if (shown < all)
+        (void)fprintf(c->f, "<p>Plots of %zu of %zu metrics; the table has more.</p>\n", shown, all);
     if (shown == 0)
         (void)fputs("<p>None were given to save().</p>\n", c->f);
 }

@@ -75,25 +75,37 @@ report_checkpoint_table(FILE *f, const report *r)
 
 /* ---- metrics ------------------------------------------------------------------------------------------------------- */
 
+/* One that is there, also when it is no number. */
+static void
+cell_value(cli_html_table *t, double v)
+{
+    if (isnan(v))
+        cli_html_cell(t, "NaN");
+    else
+        cli_html_cell_number(t, v);
+}
+
 static void
 series_row(cli_html_table *t, const report *r, const report_series *s)
 {
     double first = (double)NAN, last = (double)NAN, low = (double)NAN, high = (double)NAN;
-    size_t n = 0;
+    size_t n = 0, odd = 0;
 
     for (size_t i = 0; i < r->n; i++) {
         const double v = s->value[i];
-        if (isnan(v))
+        if (!s->has[i])
             continue;
         first = n++ == 0 ? v : first;
         last = v;
-        low = fmin(v, low);      /* of NaN and a number, the number */
-        high = fmax(v, high);
+        odd += isfinite(v) ? 0 : 1;
+        low = isfinite(v) ? fmin(v, low) : low;      /* of NaN and a number, the number */
+        high = isfinite(v) ? fmax(v, high) : high;
     }
     cli_html_cell_name(t, s->name);
     cli_html_cell_count(t, n);
-    cli_html_cell_number(t, first);
-    cli_html_cell_number(t, last);
+    cli_html_cell_count(t, odd);
+    cell_value(t, first);
+    cell_value(t, last);
     cli_html_cell_number(t, low);
     cli_html_cell_number(t, high);
 }
@@ -101,12 +113,12 @@ series_row(cli_html_table *t, const report *r, const report_series *s)
 void
 report_series_table(FILE *f, const report *r, const report_list *l, const char *caption)
 {
-    static const char *const head[] = {"name", "checkpoints", "first", "last", "least", "most"};
+    static const char *const head[] = {"name", "checkpoints", "not finite", "first", "last", "least", "most"};
     cli_html_table t;
 
     if (l->n == 0)
         return;
-    cli_html_table_begin(&t, f, caption, "lrrrrr", head);
+    cli_html_table_begin(&t, f, caption, "lrrrrrr", head);
     for (size_t i = 0; i < l->n; i++)
         series_row(&t, r, &l->v[i]);
     cli_html_table_end(&t);

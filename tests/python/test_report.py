@@ -225,3 +225,19 @@ def parse_report(run: Any, out: Any) -> str:
     assert report(run, "-o", out).returncode == 0
     parse(out)
     return out.read_text(encoding="utf-8")
+
+
+def test_losses_that_are_no_numbers_are_seen(tmp_path):
+    model = torch.nn.Linear(4, 4)
+    with ckpress.Checkpointer(tmp_path / "run") as ck:
+        for step, loss in enumerate((1.0, float("nan"), 2.0, float("inf"))):
+            ck.save(step, model=model, metrics={"loss": loss}, wait=True)
+    text = parse_report(tmp_path / "run", tmp_path / "r.html")
+    page = parse(tmp_path / "r.html")
+    (row,) = page.table("Metrics")
+    assert (row["checkpoints"], row["not finite"], row["first"], row["last"], row["least"], row["most"]) == ("4", "2", "1", "inf", "1", "2")
+    assert {"step 1: NaN", "step 3: infinite"} <= set(page.titles) and text.count("×</text>") == 2
+    figures = json.loads(report(tmp_path / "run", "--json").stdout)
+    assert [c["metrics"]["loss"] for c in figures["checkpoints"]] == [1.0, "NaN", 2.0, "Infinity"]
+    done = subprocess.run([COMMAND, "ls", str(tmp_path / "run"), "--json"], capture_output=True, text=True, check=True)
+    assert [c["metrics"] for c in json.loads(done.stdout)] == [c["metrics"] for c in figures["checkpoints"]]
