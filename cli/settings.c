@@ -145,6 +145,18 @@ print_settings(const ckp_checkpoint *ck)
         (void)putchar('\n');
 }
 
+/* A lossy save whose weights are lossless: the last one of a run, or one that could not meet its budget. */
+static bool
+is_exact(const ckp_checkpoint *ck)
+{
+    ckp_metric x;
+
+    for (size_t i = 0; ckp_checkpoint_setting(ck, i, &x); i++)
+        if (strcmp(x.name, "step") == 0)
+            return x.value == 0.0;
+    return false;
+}
+
 static bool
 measured_of(measured *m, const ckp_checkpoint *ck)
 {
@@ -160,12 +172,16 @@ measured_of(measured *m, const ckp_checkpoint *ck)
 void
 cli_recorded_print(const ckp_checkpoint *ck)
 {
+    const bool exact = is_exact(ck);
     measured m;
 
     print_settings(ck);
-    if (measured_of(&m, ck))
-        (void)printf("measured: loss %.6g of the live weights, %.6g decoded (%+.2f %%), quality %.3g, evaluations %.0f\n", m.live, m.decoded,
-                     increase(&m), m.quality, m.evaluations);
+    if (!measured_of(&m, ck))
+        return;
+    (void)printf("measured: loss %.6g of the live weights", m.live);
+    if (!isnan(m.decoded))
+        (void)printf(", %.6g decoded (%+.2f %%)", m.decoded, increase(&m));
+    (void)printf(", quality %.3g, evaluations %.0f%s\n", m.quality, m.evaluations, exact ? "; the weights were then kept exactly" : "");
 }
 
 void

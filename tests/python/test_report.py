@@ -241,3 +241,24 @@ def test_losses_that_are_no_numbers_are_seen(tmp_path):
     assert [c["metrics"]["loss"] for c in figures["checkpoints"]] == [1.0, "NaN", 2.0, "Infinity"]
     done = subprocess.run([COMMAND, "ls", str(tmp_path / "run"), "--json"], capture_output=True, text=True, check=True)
     assert [c["metrics"] for c in json.loads(done.stdout)] == [c["metrics"] for c in figures["checkpoints"]]
+
+
+def test_a_try_that_was_thrown_away_is_no_measurement(tmp_path):
+    """Weights that could not meet the budget are kept exactly: the decoded loss of the last try is not theirs."""
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(8, 48)).square().mean().backward()
+    optimizer.step()
+    answers = iter([1.0, 1.001] + [1.0] + [2.0] * 4)
+    with ckpress.Checkpointer(tmp_path / "run", profile="small", final_on_close=False, eval_fn=lambda m: next(answers), eval_every=1) as ck:
+        ck.save(1, model=model, optimizer=optimizer, wait=True)
+        with pytest.warns(RuntimeWarning, match="losslessly"):
+            ck.save(2, model=model, optimizer=optimizer, wait=True)
+    parse_report(tmp_path / "run", tmp_path / "r.html")
+    titles = parse(tmp_path / "r.html").titles
+    assert "step 1: decoded weights 1.001" in titles and "step 2: live weights 1" in titles
+    assert not any(t.startswith("step 2: decoded weights") for t in titles)
+    said = [subprocess.run([COMMAND, "info", f"{tmp_path}/run@{n}"], capture_output=True, text=True, check=True).stdout for n in (1, 2)]
+    assert "measured: loss 1 of the live weights, 1.001 decoded (+0.10 %), quality 1, evaluations 1\n" in said[0]
+    assert "kept exactly" in said[1] and "evaluations 4;" in said[1]
