@@ -113,7 +113,7 @@ note_thinned(FILE *f, const report *r)
 
     if (r->n > REPORT_SLOTS) {
         report_slot(r, 0, &first, &end);
-        (void)fprintf(f, "<li>Thinned: plots and the table of checkpoints show every %zuth and the newest; sizes in plots are means of %zu. Sums and the "
+        (void)fprintf(f, "<li>Thinned: plots and the table of checkpoints show one in %zu and the newest; sizes in plots are means of %zu. Sums and the "
                          "tables of metrics count all; so does <code>--json</code>.</li>\n", end - first, end - first);
     }
     if (r->n > REPORT_LOOKS)

@@ -90,3 +90,15 @@ ckpress report -q '<b onload="x">&'\''run' -o odd.html
 grep -c '<b onload' odd.html || true
 grep -o '<h1>.*</h1>' odd.html
 files | grep -c tmp || true
+
+echo "-- a long run is thinned, and the page says so"
+train long 2600 resume
+ckpress report -q long
+ckpress report long --json >long.json
+grep -o 'show one in [0-9]*' long-report.html
+python3 - <<'P'
+import json, os
+r = json.load(open("long.json"))
+print(len(r["checkpoints"]), os.path.getsize("long-report.html") < 500_000)
+print(f"{sum(c['stored_bytes'] for c in r['checkpoints']):,}" in open("long-report.html", encoding="utf-8").read())
+P
