@@ -5,5 +5,6 @@
 #include <ckpress/base.h>
 #include <ckpress/run.h>
 #include <ckpress/run_file.h>
+#include <ckpress/run_inspect.h>
 #include <ckpress/state.h>
 #endif

@@ -159,10 +159,11 @@ typedef struct ckp_checkpoint_info {
     uint64_t step, sequence, restore_count;   /**< 0 for plain files */
     bool is_delta, lossy;
     unsigned chain;              /**< deltas behind the key, this one included */
-    ckp_profile profile;
+    ckp_profile profile;         /**< lossless also for a file that does not record it */
     unsigned format_major, format_minor;
     uint64_t raw_bytes, stored_bytes, overhead_bytes;
     uint64_t stored_by_role[7], raw_by_role[7], params_by_role[7];
+    double rms_error_by_role[7], max_error_by_role[7];   /**< largest of the role's tensors, relative to the tensor's RMS; 0 when none is recorded */
     char content_id[33], base_id[33];         /**< hex; base "" for a key */
     char name[256];              /**< directory in the run, or file */
 } ckp_checkpoint_info;
@@ -247,8 +248,12 @@ typedef struct ckp_list_entry {
     uint64_t stored_bytes, raw_bytes, params;
     int64_t saved_unix;          /**< seconds; information only */
     uint64_t base_step;
+    uint64_t restore_count;
+    unsigned chain;              /**< deltas behind the key, this one included */
+    ckp_profile profile;
     char dir[256];
     char base_dir[256];
+    char parent_dir[256];        /**< of the checkpoint that this state was trained from; "" at the start of a training */
     char health[256];            /**< "ok", or what is wrong */
     const void *manifest;        /**< for ckp_list_entry_metric; valid during fn only */
 } ckp_list_entry;

@@ -246,6 +246,31 @@ done:
     return st;
 }
 
+ckp_status
+ckpi_lineage_alone(ckpi_lineage **out, ckpi_fmt_file *f, ckp_error *err)
+{
+    ckpi_lineage *c = ckpi_calloc(1, sizeof *c);
+    ckp_status st = CKP_OK;
+
+    *out = NULL;
+    if (c != NULL)
+        c->level = ckpi_calloc(1, sizeof *c->level);
+    if (c == NULL || c->level == NULL) {
+        ckpi_fmt_close(f);
+        ckpi_lineage_free(c);
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for a file");
+    }
+    c->level[0].f = f;
+    c->n = 1;
+    c->table = f->table;
+    st = check_kinds(c, err);
+    if (st == CKP_OK)
+        *out = c;
+    else
+        ckpi_lineage_free(c);
+    return st;
+}
+
 void
 ckpi_lineage_free(ckpi_lineage *c)
 {

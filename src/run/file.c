@@ -147,9 +147,9 @@ make_pred(ckpi_pred **out, const ckp_state *s, const ckpi_settings *set, ckpi_pa
 }
 
 static ckpi_file_info
-info_for(const ckp_checkpoint *base, const ckpi_settings *set)
+info_for(const ckp_checkpoint *base, const ckpi_settings *set, ckp_profile profile)
 {
-    ckpi_file_info i = {.features = set->lossy ? CKPI_FEAT_LOSSY : 0};
+    ckpi_file_info i = {.features = set->lossy ? CKPI_FEAT_LOSSY : 0, .profile = (uint8_t)(1 + profile)};
     if (base != NULL) {
         i.is_delta = 1;
         i.features |= CKPI_FEAT_DELTA;
@@ -178,7 +178,7 @@ write_all(ckpi_ctx *ctx, ckpi_writer *w, const ckpi_pass *pass, const ckp_coding
 {
     ckpi_pred *pred = pass->pred;
     const ckp_state *s = pass->state;
-    const ckpi_file_info info = info_for(base, pass->set);
+    const ckpi_file_info info = info_for(base, pass->set, coding->profile);
     const ckpi_fmt_file *ref = base != NULL ? ckpi_checkpoint_table_file(base) : NULL;
     load_job lj = {base, pred};
     ckpi_encode_job job = {.pred = pred, .pass = pass, .serial_pass = ckpi_state_pulls(s), .effort = (ckpi_effort)coding->effort,

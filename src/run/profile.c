@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stddef.h>
+#include <string.h>
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fail.h"
@@ -11,6 +12,15 @@ const char *
 ckp_profile_name(ckp_profile p)
 {
     return (unsigned)p < sizeof names / sizeof *names ? names[p] : NULL;
+}
+
+ckp_profile
+ckpi_profile_named(const char *name)
+{
+    for (int p = 0; name != NULL && ckp_profile_name((ckp_profile)p) != NULL; p++)
+        if (strcmp(name, ckp_profile_name((ckp_profile)p)) == 0)
+            return (ckp_profile)p;
+    return CKP_PROFILE_LOSSLESS;
 }
 
 ckp_status

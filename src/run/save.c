@@ -231,7 +231,7 @@ static ckpi_settings
 settings_at(const ckp_run *run, double quality)
 {
     ckp_coding c = run->opt.coding;
-    c.quality = quality != 0.0 ? quality : c.quality;
+    c.quality = quality;
     return ckpi_profile_settings(&c);
 }
 
@@ -259,7 +259,8 @@ ckpi_session_take(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_
     ckpi_session_job_clear(job);
     job->step = step;
     job->key = opt->key;
-    job->set = settings_at(run, opt->quality);
+    job->quality = opt->quality != 0.0 ? opt->quality : run->opt.coding.quality;
+    job->set = settings_at(run, job->quality);
     job->set.exact_weights = opt->final && run->set.lossy;
     job->started = started;
     ckpi_buf_put(&job->tree, state->tree.data, state->tree.len);
@@ -282,6 +283,7 @@ ckpi_session_retake(ckp_run *run, ckp_state *state, double quality, ckp_error *e
     ckpi_pass pass;
 
     run->key_next = true;        /* the reconstruction of the base is gone: a key needs none */
+    job->quality = quality;
     job->set = settings_at(run, quality);
     job->raw_bytes = 0;
     (void)memset(job->raw_by_role, 0, sizeof job->raw_by_role);

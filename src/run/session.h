@@ -25,6 +25,7 @@ typedef struct ckpi_save_job {
     bool inline_pass;            /* stages do not fit the budget: the pass is part of the encoding, on the caller's thread */
     const ckpi_pass *pass;       /* then */
     ckpi_settings set;
+    double quality;              /* that set is of */
     ckpi_buf tree;               /* a copy */
     ckp_metric *metrics;         /* owned, names too */
     size_t n_metrics;
@@ -40,11 +41,6 @@ typedef struct ckpi_base_ref {
     ckpi_id table_content;       /* shard that stores table and tree */
     ckpi_buf table_tree;         /* that tree, the dictionary for later ones */
 } ckpi_base_ref;
-
-/* Metrics of lossy checkpoints that the library writes itself (docs/runs.md). */
-#define CKPI_METRIC_CURVATURE "ckpress.curvature"
-#define CKPI_METRIC_MOVEMENT "ckpress.movement"
-#define CKPI_METRIC_STEP "ckpress.step"
 
 struct ckp_run {
     int64_t pid;

@@ -13,6 +13,7 @@ from container import DTYPES, File, byte_count, h64, need, product
 import blocks
 
 ROLE_V, ROLE_W = 5, (1, 2)
+QUANTIZED = {q.V: (5,), q.M: (4, 6), q.W: (1, 2)}
 
 
 class Level:
@@ -76,6 +77,7 @@ class Level:
         """The bytes of a chunk's elements, proved by their hash."""
         if id(chunk) not in self.kept:
             need(chunk.quant == 0 or chunk.dtype in (10, 11, 12), "a quantized chunk of another dtype")
+            need(chunk.quant == 0 or chunk.role in QUANTIZED.get(chunk.quant, ()), "a quantizer that is not for the chunk's role")
             raw = self.quantized(chunk) if chunk.quant else self.plain(chunk)
             need(h64(raw) == chunk.decoded_hash, f"decoded hash of a chunk of {self.file.table[chunk.pieces[0][0]].name}", chunk.offset)
             self.kept[id(chunk)] = raw

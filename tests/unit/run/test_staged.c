@@ -138,8 +138,7 @@ staged_again_it_is_finer(void **state)
     assert_ok(ckp_checkpoint_open_run(&ck, dir, CKP_STEP_NEWEST, true, NULL));
     assert_true(ckp_checkpoint_metric(ck, 0, &x) && strcmp(x.name, "loss") == 0 && x.value == 1.5);
     assert_true(ckp_checkpoint_metric(ck, 1, &x) && strcmp(x.name, "quality") == 0 && x.value == 0.25);
-    for (size_t i = 2; ckp_checkpoint_metric(ck, i, &x); i++)
-        assert_int_equal(strncmp(x.name, "ckpress.", 8), 0);          /* the library's own */
+    assert_false(ckp_checkpoint_metric(ck, 2, &x));
     ckp_checkpoint_close(ck);
 
     /* a delta that is staged again becomes a key; the next is a delta against it */
