@@ -161,6 +161,19 @@ put_kept(ckpi_buf *b, uint8_t *flags, const ckpi_group *g, const ckpi_indices *x
     return st;
 }
 
+/* Codecs count from their block's start, or say nothing: the place of the parameters serves. */
+static ckp_status
+at_params(ckp_status st, const ckpi_chunk *c, ckp_error *err)
+{
+    char text[sizeof err->text] = "";
+
+    if (st == CKP_OK || st == CKP_ENOMEM)
+        return st;
+    if (err != NULL)
+        (void)memcpy(text, err->text, sizeof text);
+    return ckpi_fail_at(err, st, c->body_offset, "protected weights: %s", text);
+}
+
 static ckp_status
 get_kept(ckpi_rd *r, uint8_t flags, const ckpi_chunk *c, ckpi_indices *x, const ckpi_indices *base, size_t n_kept, ckpi_scratch *ws, uint32_t cpu,
          ckp_error *err)
@@ -179,7 +192,7 @@ get_kept(ckpi_rd *r, uint8_t flags, const ckpi_chunk *c, ckpi_indices *x, const 
         st = kept_base(c->piece, c->n_pieces, x->book, x->code, base, (size_t)c->n, old, ws, err);
     blk.base = old;
     if (st == CKP_OK)
-        st = ckpi_codec_decode(id, &blk, p, len, kept, ws, cpu, err);
+        st = at_params(ckpi_codec_decode(id, &blk, p, len, kept, ws, cpu, err), c, err);
     if (st == CKP_OK)
         x->n_kept = n_kept;
     return st;

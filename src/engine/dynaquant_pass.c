@@ -135,7 +135,7 @@ choose_book(work *x, const ckpi_codebook *old, uint32_t bins, double *fit, ckp_e
     const size_t mark = ckpi_scratch_mark(x->ws);
     ckpi_points points;
     ckpi_codebook_fit all;
-    ckpi_codebook fresh;
+    ckpi_codebook fresh = {0};
 
     ckp_status st = points_of(x, &points, err);
     if (st == CKP_OK)
