@@ -82,10 +82,12 @@ ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_err
     run->stats.size = sizeof run->stats;
     const ckpi_store_options so = {.lock_expiry_s = run->opt.lock_seconds};
     run->opt.coding.dynaquant = NULL;
-    st = run->dir != NULL ? ckpi_fs_posix(&fs, dir, true, err) : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+    st = run->dir != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
     if (st == CKP_OK && opt != NULL && opt->coding.dynaquant != NULL)
         st = ckpi_dynaquant_copy(&run->dynaquant, opt->coding.dynaquant, err);
     run->opt.coding.dynaquant = run->dynaquant;
+    if (st == CKP_OK)
+        st = ckpi_fs_posix(&fs, dir, true, err);
     if (st == CKP_OK)
         st = ckpi_store_open(&run->store, fs, CKPI_STORE_WRITE, &so, err);
     if (st == CKP_OK)
