@@ -66,7 +66,7 @@ def test_a_training(run):
     with ckpress.open(run) as f:
         metrics = f.info["metrics"]
         assert f["model/up.weight"].info["codec"].startswith("quant-index+")
-    assert metrics["dynaquant.bins"] == 8 and metrics["dynaquant.bins_embedding"] == 16 and metrics["dynaquant.prune"] == 0.2
+    assert metrics["ckpress.dynaquant.bins"] == 8 and metrics["ckpress.dynaquant.bins_embedding"] == 16 and metrics["ckpress.dynaquant.prune"] == 0.2
 
 
 @pytest.mark.parametrize("profile", ["resume", "small", "weights"])

@@ -159,8 +159,8 @@ options_are_copied(void **state)
     /* listed: 9 levels, zero, and kept ones; not listed although its name says embedding: 5 */
     const size_t protect = (size_t)(0.02 * 70 * 80) + 1;
     assert_in_range(distinct(named(&got, "blocks.0.attn.weight")), 10, 10 + protect);
-    assert_true(metric(dir, "dynaquant.bins") == 5 && metric(dir, "dynaquant.bins_embedding") == 9 && metric(dir, "dynaquant.prune") == 0.1);
-    assert_true(metric(dir, "dynaquant.protect") == 0.01 && metric(dir, "dynaquant.prune_by_sensitivity") == 0);
+    assert_true(metric(dir, "ckpress.dynaquant.bins") == 5 && metric(dir, "ckpress.dynaquant.bins_embedding") == 9 && metric(dir, "ckpress.dynaquant.prune") == 0.1);
+    assert_true(metric(dir, "ckpress.dynaquant.protect") == 0.01 && metric(dir, "ckpress.dynaquant.prune_by_sensitivity") == 0);
     model_free(&m);
     model_free(&got);
 }
@@ -270,7 +270,7 @@ again_it_stays_a_delta(void **state)
         assert_ok(ckp_run_wait(run[0], NULL));
         ckp_run_stats(run[0], &st);
         assert_in_range(st.stored_by_role[CKP_ROLE_WEIGHT] - bytes, 100, 600);     /* heads of frames */
-        assert_true(metric(dir[0], "dynaquant.bins") == 8 && metric(dir[0], "dynaquant.prune") == 0.2);
+        assert_true(metric(dir[0], "ckpress.dynaquant.bins") == 8 && metric(dir[0], "ckpress.dynaquant.prune") == 0.2);
         ckp_save_options so = CKP_SAVE_OPTIONS_INIT;
         so.dynaquant = &chosen;
         assert_ok(ckp_run_save(run[1], m.step, s, &so, NULL, NULL));
@@ -327,7 +327,7 @@ again_from_other_ways(void **state)
     assert_ok(ckp_run_commit(run, NULL, 0, NULL));
     assert_ok(ckp_run_wait(run, NULL));
     model_restore(dir, -1, &got);
-    assert_true(isnan(metric(dir, "dynaquant.bins")));
+    assert_true(isnan(metric(dir, "ckpress.dynaquant.bins")));
     assert_memory_equal(named(&got, "alone")->data, named(&m, "alone")->data, 90 * 60 * sizeof(float));    /* grids need moments */
 
     assert_status(ckp_run_restage_dynaquant(run, s, &c, &err), CKP_EINVAL);
@@ -409,7 +409,7 @@ little_memory(void **state)
         assert_ok(ckp_run_wait(run, NULL));
         model_restore(dir, -1, &got);
         assert_int_equal(distinct(named(&got, "alone")), 9);
-        assert_true(metric(dir, "dynaquant.bins") == 8);
+        assert_true(metric(dir, "ckpress.dynaquant.bins") == 8);
     }
     assert_ok(ckp_run_close(run, NULL));
     model_free(&m);
