@@ -7,11 +7,9 @@
 #include <pthread.h>
 #include "base/bytes.h"
 #include "base/fail.h"
-#include "base/float.h"
 #include "engine/dynaquant.h"
 #include "engine/numbers.h"
-
-CKPI_NO_CONTRACT
+#include "quant/loss.h"
 
 /* Exact zeros are pruned whatever the fraction: they come back as they are, and cost what the commonest index costs. */
 #define ANY_BUT_ZERO 0x1p-149F
@@ -35,8 +33,8 @@ needs_scores(const ckpi_dq_numbers *n)
 }
 
 ckp_status
-ckpi_dq_scores(const ckpi_dq *d, const ckpi_group *g, size_t k, const float *w, const float *v, size_t n, const float **out, ckpi_scratch *ws,
-               ckp_error *err)
+ckpi_dq_scores(const ckpi_dq *d, const ckpi_group *g, size_t k, const float *w, const float *v, size_t n, const float **out, uint32_t cpu,
+               ckpi_scratch *ws, ckp_error *err)
 {
     const ckpi_piece *pc = &g->piece[k];
 
@@ -50,10 +48,7 @@ ckpi_dq_scores(const ckpi_dq *d, const ckpi_group *g, size_t k, const float *w, 
     float *s = ckpi_scratch_get(ws, n * sizeof *s);
     if (s == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "no memory for the sensitivity of %zu weights", n);
-    const ckpi_fpenv env = ckpi_fp_enter();
-    for (size_t i = 0; i < n; i++)
-        s[i] = v[i] > 0.0F ? sqrtf(v[i]) * fabsf(w[i]) : 0.0F;   /* a square root is one IEEE operation */
-    ckpi_fp_leave(env);
+    ckpi_loss_scores(s, v, w, n, cpu);
     *out = s;
     return CKP_OK;
 }
@@ -98,7 +93,7 @@ add_piece(pool *x, size_t g, size_t k, ckpi_sketch *own, ckpi_scratch *ws, ckp_e
     if (st == CKP_OK && grp->has_v)
         st = ckpi_piece_f32(&p->state->t[grp->v[k]], pc->first, n, &v, &raw16, ws, err);
     if (st == CKP_OK)
-        st = ckpi_dq_scores(p->dq, grp, k, w, v, n, &score, ws, err);
+        st = ckpi_dq_scores(p->dq, grp, k, w, v, n, &score, p->cpu, ws, err);
     if (st != CKP_OK)
         return st;
     ckpi_sketch_clear(own);

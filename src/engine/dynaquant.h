@@ -41,7 +41,7 @@ CKP_MUST_USE ckp_status ckpi_dq_prepare(ckpi_ctx *ctx, const ckpi_pass *p, ckp_e
 /* Sensitivities of n elements of piece k from `first` of its tensor on, NULL when it has none: the caller's, or sqrt(v) * |w|. w, v: of
    these elements. */
 CKP_MUST_USE ckp_status ckpi_dq_scores(const ckpi_dq *d, const ckpi_group *g, size_t k, const float *w, const float *v, size_t n, const float **out,
-                                       ckpi_scratch *ws, ckp_error *err);
+                                       uint32_t cpu, ckpi_scratch *ws, ckp_error *err);
 
 /* One piece of live weights: indices, codebook and kept values to s->idx, w^ to the reconstruction, what it lost to s->sums. at: of the
    piece's first element in its group; w16: the words of half dtypes, or NULL. Escapes are appended. */

@@ -8,6 +8,7 @@
 #include "engine/dynaquant.h"
 #include "engine/numbers.h"
 #include "engine/values.h"
+#include "quant/loss.h"
 
 CKPI_NO_CONTRACT
 
@@ -30,7 +31,7 @@ typedef struct work {
     uint16_t *kept;              /* n */
     size_t n_kept;
     ckpi_codebook book;
-    float *value;                /* n: w^, not yet rounded to the dtype */
+    float *value;                /* 2 n: room for copies */
     uint32_t cpu;
     ckpi_scratch *ws;
 } work;
@@ -39,7 +40,7 @@ static ckp_status
 start(work *x, ckp_error *err)
 {
     x->kept = ckpi_scratch_get(x->ws, x->n * sizeof *x->kept);
-    x->value = ckpi_scratch_get(x->ws, x->n * sizeof *x->value);
+    x->value = ckpi_scratch_get(x->ws, 2 * x->n * sizeof *x->value);
     return x->kept != NULL && x->value != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for the indices of %zu weights", x->n);
 }
 
@@ -50,21 +51,26 @@ assign(work *x)
     x->n_kept = ckpi_codebook_assign(&x->book, x->part, x->w, x->score, x->n, x->code, x->kept, x->cpu);
 }
 
+/* Of a large piece, every eighth stretch is looked at: whether a codebook still fits is no matter of single values. */
+enum { STRETCH = 1024, ALL_BELOW = 65536 };
+
 /* Square error of the values that have a level, relative to their squares. 0 without any. */
 static double
 relative_error(const work *x)
 {
+    const size_t step = x->n < ALL_BELOW ? STRETCH : 8 * STRETCH;
     const uint32_t k = x->book.k;
     double err2 = 0.0, sum2 = 0.0;
 
-    for (size_t i = 0; i < x->n; i++) {
-        const unsigned level = (unsigned)x->code[i] - 1U;
-        if (level >= k)
-            continue;
-        const double w = (double)x->w[i], e = w - (double)x->book.centre[level];
-        err2 += e * e;
-        sum2 += w * w;
-    }
+    for (size_t at = 0; at < x->n; at += step)
+        for (size_t i = at; i < x->n && i < at + STRETCH; i++) {
+            const unsigned level = (unsigned)x->code[i] - 1U;
+            if (level >= k)
+                continue;
+            const double w = (double)x->w[i], e = w - (double)x->book.centre[level];
+            err2 += e * e;
+            sum2 += w * w;
+        }
     return sum2 > 0.0 ? err2 / sum2 : 0.0;
 }
 
@@ -206,29 +212,60 @@ add_escape(ckpi_escapes *all, size_t index, uint32_t bits, ckp_error *err)
     return CKP_OK;
 }
 
-/* w^ of all values, with what neither a centre nor a bf16 can carry as escapes; and the sums of errors. */
+/* What neither a centre nor a bf16 can carry is exact: an escape, and w itself in w^. Only kept values can be such. */
+static ckp_status
+add_escapes(const work *x, float *wrec, size_t at, const uint16_t *w16, ckpi_escapes *esc, ckpi_piece_sums *sums, ckp_error *err)
+{
+    const int8_t protect = (int8_t)(x->book.k + 1);
+    ckp_status st = CKP_OK;
+
+    for (size_t i = 0; st == CKP_OK && x->n_kept != 0 && i < x->n; i++) {
+        if (x->code[i] != protect || isfinite(wrec[i]))
+            continue;
+        sums->n_nan += isnan(x->w[i]) != 0;
+        sums->n_inf += isinf(x->w[i]) != 0;
+        wrec[i] = x->w[i];
+        st = add_escape(esc, at + i, w16 != NULL ? w16[i] : ckpi_f32_bits(x->w[i]), err);
+    }
+    return st;
+}
+
+/* The errors of what is finite. x->value has served: it holds copies where something is not. */
+static void
+add_errors(work *x, const float *wrec, ckpi_piece_sums *sums)
+{
+    const float *w = x->w, *r = wrec;
+    ckpi_loss_sums l;
+    size_t n = x->n;
+
+    if (sums->n_nan + sums->n_inf != 0) {
+        float *finite = x->value, *back = x->value + x->n;
+        n = 0;
+        for (size_t i = 0; i < x->n; i++) {
+            finite[n] = w[i];
+            back[n] = wrec[i];
+            n += isfinite(w[i]) != 0;
+        }
+        w = finite;
+        r = back;
+    }
+    ckpi_loss_of(&l, w, r, n, x->cpu);
+    sums->w_max_err = l.max_err;
+    sums->w_err2 = l.err2;
+    sums->w_sum2 = l.sum2;
+}
+
+/* w^ of all values, and what it cost. */
 static ckp_status
 reconstruct(work *x, ckp_dtype dt, float *wrec, size_t at, const uint16_t *w16, ckpi_escapes *esc, ckpi_piece_sums *sums, ckp_error *err)
 {
     ckp_status st = ckpi_codebook_decode(&x->book, x->code, x->n, x->kept, x->n_kept, wrec, err);
 
     round_to(dt, wrec, x->n);
-    for (size_t i = 0; st == CKP_OK && i < x->n; i++) {
-        const float w = x->w[i];
-        const uint32_t size = ckpi_f32_bits(w) & 0x7fffffffU;
-        if (size >= 0x7f800000U || !isfinite(wrec[i])) {
-            sums->n_nan += size > 0x7f800000U;
-            sums->n_inf += size == 0x7f800000U;
-            wrec[i] = w;
-            st = add_escape(esc, at + i, w16 != NULL ? w16[i] : ckpi_f32_bits(w), err);
-        }
-        if (size >= 0x7f800000U)
-            continue;
-        const double e = fabs((double)w - (double)wrec[i]);
-        sums->w_max_err = e > sums->w_max_err ? e : sums->w_max_err;
-        sums->w_err2 += e * e;
-        sums->w_sum2 += (double)w * (double)w;
-    }
+    if (st == CKP_OK)
+        st = add_escapes(x, wrec, at, w16, esc, sums, err);
+    if (st == CKP_OK)
+        add_errors(x, wrec, sums);
     return st;
 }
 
@@ -258,8 +295,7 @@ ckpi_dq_piece(const ckpi_pass *p, size_t g, size_t k, size_t at, const float *w,
     work x = {.w = w, .n = (size_t)pc->count, .code = s->idx.code + at, .cpu = p->cpu, .ws = ws};
 
     sums->n_nan = sums->n_inf = 0;
-    sums->w_max_err = sums->w_err2 = sums->w_sum2 = 0.0;
-    ckp_status st = ckpi_dq_scores(p->dq, grp, k, w, v, x.n, &x.score, ws, err);
+    ckp_status st = ckpi_dq_scores(p->dq, grp, k, w, v, x.n, &x.score, p->cpu, ws, err);
     if (st == CKP_OK)
         st = start(&x, err);
     if (st != CKP_OK)
