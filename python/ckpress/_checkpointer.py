@@ -113,6 +113,7 @@ class Checkpointer:
         self._objects: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._wanted = threading.Event()
+        self._by_grids = False  # the last judged save's weights, for want of a budget that codebooks meet
         self._last: tuple[int, bool, list[Any]] | None = None  # step, final, fingerprint of the live tensors at the last save
         self.values: dict[str, Any] = {}
         self.restored: dict[str, Any] | None = None
@@ -213,6 +214,9 @@ class Checkpointer:
         self, guard: Guard, step: int, collector: Collector, key: bool, wait: bool, metrics: dict[str, float], config: Config | None
     ) -> bool:
         state = collector.done()
+        # Codebooks that missed the budget are not tried again before steps of the caller's quality meet it; then they are measured.
+        config = config if guard.relaxed else None
+        again = config is not None and self._by_grids
         try:
             is_key = self._run.stage(step, state, key, metrics, guard.quality, config)
         except LimitError as e:
@@ -221,9 +225,10 @@ class Checkpointer:
         if is_key is None:
             return False
         try:
-            found = guard.judge(self._run, step, state, collector.lossy, self._objects) if guard.due(is_key) else None
+            found = guard.judge(self._run, step, state, collector.lossy, self._objects) if guard.due(is_key) or again else None
             if found is None or not found.lossless:
                 self._run.commit({} if found is None else found.metrics())
+            self._by_grids = not guard.relaxed or config is None
         finally:
             self._run.unstage()  # nothing after a commit
         if found is not None and found.lossless:

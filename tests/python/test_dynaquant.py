@@ -164,6 +164,8 @@ def test_with_a_budget_for_the_loss(run):
     with checkpointer(run, dynaquant=ruin, eval_fn=validate, max_loss_increase=0.01) as ck:
         ck.save(1, model=model, optimizer=optimizer, wait=True)
         assert ck.measured is not None and ck.measured.evaluations > 1
+        ck.save(2, wait=True)       # not measured: as the last one
+    assert "ckpress.dynaquant.bins" not in ckpress.list_run(run)[1].metrics
     got = training(6)[0]
     got.load_state_dict(ckpress.load(run)["model"])
     live = validate(model).item()
