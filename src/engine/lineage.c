@@ -164,7 +164,8 @@ kind_fits(const ckpi_chunk *k)
     if (k->quant == CKPI_QUANT_NONE)
         return true;
     return ckpi_is_small_float((ckp_dtype)k->dtype) &&
-           ((k->quant == CKPI_QUANT_V && k->role == CKP_ROLE_V) || (k->quant == CKPI_QUANT_M && m) || (k->quant == CKPI_QUANT_W && w));
+           ((k->quant == CKPI_QUANT_V && k->role == CKP_ROLE_V) || (k->quant == CKPI_QUANT_M && m) ||
+            ((k->quant == CKPI_QUANT_W || k->quant == CKPI_QUANT_INDEX) && w));
 }
 
 static ckp_status

@@ -7,6 +7,7 @@
 #include "os/host.h"
 #include "os/os.h"
 #include "os/target.h"
+#include "run/dynaquant.h"
 #include "run/file.h"
 
 /* ---- where it goes ----------------------------------------------------------------------------------------------- */
@@ -138,7 +139,7 @@ make_pred(ckpi_pred **out, const ckp_state *s, const ckpi_settings *set, ckpi_pa
     if (st == CKP_OK)
         st = ckpi_table_from_state(&table, s, err);
     if (st == CKP_OK)
-        st = ckpi_layout_new(&layout, table, set->lossy, set->weights_only, no_loss, packing, err);
+        st = ckpi_layout_new(&layout, table, set->lossy, ckpi_settings_alone(set), no_loss, packing, err);
     free(no_loss);
     if (st == CKP_OK)
         return ckpi_pred_new(out, table, layout, err);
@@ -216,6 +217,7 @@ ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_che
     const ckpi_settings set = ckpi_profile_settings(coding);
     ckpi_ctx *ctx = NULL;
     ckpi_pred *pred = NULL;
+    ckpi_dq dq = {0};
 
     ckp_status st = ckpi_state_seal(s, err);
     if (st == CKP_OK)
@@ -225,16 +227,21 @@ ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_che
     if (st == CKP_OK)
         st = check_base(base, pred, err);
     if (st == CKP_OK) {
-        const ckpi_pass pass = {.pred = pred, .state = s, .set = &set, .key = base == NULL, .lone = base == NULL, .cpu = ctx->cpu};
+        const ckpi_pass pass = {.pred = pred, .state = s, .set = &set, .dq = &dq, .key = base == NULL, .lone = base == NULL, .cpu = ctx->cpu};
         if (n_lossy != NULL)
             *n_lossy = count_lossy(pred->layout);
         if (set.lossy)
             st = ckpi_pass_prepare(ctx, &pass, err);
         if (st == CKP_OK && set.lossy)
             ckpi_pass_steps(&pass);
+        if (st == CKP_OK && set.dynaquant)
+            st = ckpi_dynaquant_bind(&dq, coding->dynaquant, pred->table, err);
+        if (st == CKP_OK && set.dynaquant)
+            st = ckpi_dq_prepare(ctx, &pass, err);
         if (st == CKP_OK)
             st = write_all(ctx, w, &pass, coding, base, err);
     }
+    ckpi_dynaquant_unbind(&dq);
     ckpi_pred_free(pred);
     ckpi_ctx_free(ctx);
     return st;

@@ -120,10 +120,10 @@ ckp_checkpoint_get_info(const ckp_checkpoint *ck, ckp_checkpoint_info *info)
 static const char *
 codec_label(uint8_t quant, uint8_t codec)
 {
-#define ROW(q) {q "?", q "raw", q "zero", q "rans", q "planes", q "mask", q "diff", q "lz"}
-    static const char *const label[4][8] = {ROW(""), ROW("quant-v+"), ROW("quant-m+"), ROW("quant-w+")};
+#define ROW(q) {q "?", q "raw", q "zero", q "rans", q "planes", q "mask", q "diff", q "lz", q "rearranged"}
+    static const char *const label[5][9] = {ROW(""), ROW("quant-v+"), ROW("quant-m+"), ROW("quant-w+"), ROW("quant-index+")};
 #undef ROW
-    return quant < 4 && codec < 8 ? label[quant][codec] : "?";
+    return quant < 5 && codec < 9 ? label[quant][codec] : "?";
 }
 
 /* Frames of a chunk shared by several tensors count by elements. */

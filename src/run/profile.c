@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "run/dynaquant.h"
 #include "run/profile.h"
 
 static const char *const names[] = {"lossless", "resume", "small", "weights"};
@@ -36,7 +37,7 @@ ckpi_coding_check(const ckp_coding *c, ckp_error *err)
         return ckpi_fail(err, CKP_EINVAL, "effort %u is not 0, 1 or 2", c->effort);
     if (c->threads > 1024)
         return ckpi_fail(err, CKP_EINVAL, "%u threads are too many", c->threads);
-    return CKP_OK;
+    return c->dynaquant != NULL ? ckpi_dynaquant_check(c->dynaquant, c->profile, err) : CKP_OK;
 }
 
 ckpi_settings
@@ -64,6 +65,7 @@ ckpi_profile_settings(const ckp_coding *c)
         s.weights_only = true;
         break;
     }
+    s.dynaquant = c->dynaquant != NULL;
     s.f *= c->quality;
     s.k_move *= c->quality;
     return s;

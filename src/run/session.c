@@ -81,7 +81,13 @@ ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_err
     run->key_next = true;
     run->stats.size = sizeof run->stats;
     const ckpi_store_options so = {.lock_expiry_s = run->opt.lock_seconds};
-    st = run->dir != NULL ? ckpi_fs_posix(&fs, dir, true, err) : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+    run->opt.coding.dynaquant = NULL;
+    st = run->dir != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+    if (st == CKP_OK && opt != NULL && opt->coding.dynaquant != NULL)
+        st = ckpi_dynaquant_copy(&run->dynaquant, opt->coding.dynaquant, err);
+    run->opt.coding.dynaquant = run->dynaquant;
+    if (st == CKP_OK)
+        st = ckpi_fs_posix(&fs, dir, true, err);
     if (st == CKP_OK)
         st = ckpi_store_open(&run->store, fs, CKPI_STORE_WRITE, &so, err);
     if (st == CKP_OK)
@@ -186,6 +192,8 @@ ckp_run_close(ckp_run *run, ckp_error *err)
     ckpi_ctx_free(run->back);
     ckpi_store_free(run->store);
     ckp_checkpoint_close(run->adopted);
+    ckpi_dynaquant_unbind(&run->dq);
+    ckpi_dynaquant_free(run->dynaquant);
     free(run->dir);
     free(run);
     return st;

@@ -117,6 +117,19 @@ fill_settings(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
     return st;
 }
 
+/* The configuration of weights that were coded by DynaQuant, as metrics. */
+static ckp_status
+describe_dynaquant(const ckpi_dq_numbers *n, ckpi_manifest *m, ckp_error *err)
+{
+    const ckp_metric all[] = {{"ckpress.dynaquant.bins", n->bins}, {"ckpress.dynaquant.bins_embedding", n->bins_embedding}, {"ckpress.dynaquant.prune", n->prune},
+                              {"ckpress.dynaquant.prune_by_sensitivity", n->by_score}, {"ckpress.dynaquant.protect", n->protect}};
+    ckp_status st = CKP_OK;
+
+    for (size_t i = 0; st == CKP_OK && i < sizeof all / sizeof *all; i++)
+        st = ckpi_manifest_add_metric(m, all[i].name, all[i].value, err);
+    return st;
+}
+
 static ckp_status
 fill_manifest(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
 {
@@ -136,7 +149,9 @@ fill_manifest(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
     }
     for (size_t i = 0; st == CKP_OK && i < job->n_metrics; i++)
         st = ckpi_manifest_add_metric(m, job->metrics[i].name, job->metrics[i].value, err);
-    return st == CKP_OK ? fill_settings(run, m, err) : st;
+    if (st == CKP_OK)
+        st = fill_settings(run, m, err);
+    return st == CKP_OK && job->set.dynaquant && !job->set.exact_weights ? describe_dynaquant(&job->dq, m, err) : st;
 }
 
 /* The committed checkpoint becomes the base of the next. */

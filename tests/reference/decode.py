@@ -45,6 +45,13 @@ class Level:
             self.states[id(chunk)] = q.v_state(chunk, self.base.v_state(like) if like is not None else None)
         return self.states[id(chunk)]
 
+    def index_state(self, chunk):
+        if id(chunk) not in self.states:
+            like = self.below(chunk)
+            need(like is None or like.quant == q.INDEX, "indices under a base that has none")
+            self.states[id(chunk)] = q.index_state(chunk, self.base.index_state(like) if like is not None else None)
+        return self.states[id(chunk)]
+
     def m_factors(self, chunk):
         like = self.below(chunk)
         return q.m_factors(chunk, self.base.m_factors(like) if like is not None else None)
@@ -67,6 +74,8 @@ class Level:
             return q.v_values(chunk, self.v_state(chunk))
         if chunk.quant == q.M:
             return q.m_values(chunk, self.m_factors(chunk), self.v_beside(owners))
+        if chunk.quant == q.INDEX:
+            return q.index_values(chunk, self.index_state(chunk))
         need(chunk.quant == q.W, f"quantizer {chunk.quant}")
         like = self.below(chunk)
         pieces = tuple(chunk.pieces)
