@@ -13,12 +13,13 @@
 CKPI_NO_CONTRACT
 
 /*
- * When a codebook is looked at again: its relative square error has grown by REGROWN since it was fitted. It is left when that pays
- * (ckpi_codebook_pays, CHURN bits for a value that changes its index), or when a fresh one has less than 1 / BOUND of its error.
+ * When a codebook is looked at again: its relative square error has grown by REGROWN since it was fitted. Then both are tried on the values: it
+ * is left for a fresh one that saves bits, counting CHURN for each index that differs from the base's and the worth of the error, or
+ * that has less than 1 / BOUND of its error. As weights grow, centres that grow with them let fewer indices change.
  */
-#define REGROWN 1.02
+#define REGROWN 1.005
 #define BOUND 1.25
-#define CHURN 2.0
+#define CHURN 6.0
 /* Centres are rounded to f16 where that adds less than this share to the square error, else they are f32. */
 #define F16_SHARE (1.0 / 64.0)
 
@@ -28,6 +29,7 @@ typedef struct work {
     const float *w, *score;
     size_t n;
     int8_t *code;
+    const int8_t *base;          /* the last save's codes, where it has a book that may stay */
     uint16_t *kept;              /* n */
     size_t n_kept;
     ckpi_codebook book;
@@ -134,31 +136,59 @@ recentre(work *x)
         x->book = better;
 }
 
-/* The book to code with: `old`, or a fresh one in its place. *fit: as in ckpi_indices. */
+/* What less error is worth in bits: half the log2 of its ratio a value, by the first term of its series, which is below it. */
+static double
+worth(size_t n, double was, double is)
+{
+    return was > is ? 1.4427 * (double)n * ((was - is) / (was + is)) : 0.0;
+}
+
+/* Indices that differ from the base's. */
+static double
+moved(const work *x)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < x->n; i++)
+        n += x->code[i] != x->base[i];
+    return (double)n;
+}
+
+/* A fresh book from the points, at its best for the values. */
 static ckp_status
-choose_book(work *x, const ckpi_codebook *old, uint32_t bins, double *fit, ckp_error *err)
+fit(work *x, const ckpi_points *points, uint32_t bins, ckp_error *err)
+{
+    ckpi_codebook_fit all;
+
+    const ckp_status st = ckpi_codebook_fit_all(&all, points, bins, x->ws, err);
+    if (st != CKP_OK)
+        return st;
+    ckpi_codebook_take(&x->book, &all, bins);
+    recentre(x);
+    shorten(x);
+    assign(x);
+    return CKP_OK;
+}
+
+/* The book to code with: `old` (NULL: there is none), or a fresh one in its place. *fitted: as `fit` in ckpi_indices. */
+static ckp_status
+choose_book(work *x, const ckpi_codebook *old, uint32_t bins, double *fitted, ckp_error *err)
 {
     const size_t mark = ckpi_scratch_mark(x->ws);
     ckpi_points points;
-    ckpi_codebook_fit all;
-    ckpi_codebook fresh = {0};
+    double stay = 0.0, was = 0.0;
 
+    if (old != NULL) {
+        stay = CHURN * moved(x);
+        was = relative_error(x);
+    }
     ckp_status st = points_of(x, &points, err);
     if (st == CKP_OK)
-        st = ckpi_codebook_fit_all(&all, &points, bins, x->ws, err);
+        st = fit(x, &points, bins, err);
     if (st != CKP_OK)
         return st;
-    ckpi_codebook_take(&fresh, &all, bins);
-    const bool leave = old == NULL || ckpi_codebook_pays(old, &fresh, &points, CHURN) ||
-                       ckpi_codebook_error(old, &points) > BOUND * ckpi_codebook_error(&fresh, &points);
-    x->book = fresh;
-    if (leave) {
-        recentre(x);
-        shorten(x);
-    }
-    assign(x);
-    *fit = relative_error(x);    /* where the old one stays: what it is measured against */
-    if (!leave) {
+    *fitted = relative_error(x);     /* where the old one stays: what it is measured against */
+    const double leave = (old != NULL ? CHURN * moved(x) : 0.0) + 16.0 * (double)bins;
+    if (old != NULL && !(was > BOUND * *fitted) && !(leave < stay + worth(x->n, was, *fitted))) {
         x->book = *old;
         assign(x);
     }
@@ -174,16 +204,16 @@ last_book(const ckpi_pass *p, const ckpi_indices *last, size_t k, uint32_t bins)
 }
 
 static ckp_status
-set_codes(work *x, const ckpi_codebook *old, double last_fit, uint32_t bins, double *fit, ckp_error *err)
+set_codes(work *x, const ckpi_codebook *old, double last_fit, uint32_t bins, double *fitted, ckp_error *err)
 {
-    *fit = last_fit;
-    if (old != NULL && last_fit >= 0.0) {
+    *fitted = last_fit;
+    if (old != NULL) {
         x->book = *old;
         assign(x);
-        if (relative_error(x) <= REGROWN * last_fit)
+        if (last_fit >= 0.0 && relative_error(x) <= REGROWN * last_fit)
             return CKP_OK;
     }
-    return choose_book(x, old, bins, fit, err);
+    return choose_book(x, old, bins, fitted, err);
 }
 
 /* ---- what comes back ---------------------------------------------------------------------------------------------- */
@@ -300,6 +330,7 @@ ckpi_dq_piece(const ckpi_pass *p, size_t g, size_t k, size_t at, const float *w,
         st = start(&x, err);
     if (st != CKP_OK)
         return st;
+    x.base = old != NULL ? r->idx.code + at : NULL;
     x.part = &p->dq->part[kind][x.score != NULL];
     const ckpi_fpenv env = ckpi_fp_enter();
     st = set_codes(&x, old, old != NULL ? r->idx.fit[k] : -1.0, bins, &s->idx.fit[k], err);
