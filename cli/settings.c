@@ -51,6 +51,7 @@ cli_settings_gather(cli_settings *s, const ckp_checkpoint *ck)
         add(q, x.step_follows ? x.step_min : x.step, x.step_follows ? x.step_max : x.step);
         add(q, x.magnitude, x.magnitude);
         add(q, x.octaves, x.octaves);
+        add(q, x.levels, x.levels);
     }
     return CLI_OK;
 }
@@ -62,6 +63,7 @@ unit_of(const cli_quantizer *q)
     case 'w': return q->follows ? "step, in the weights' unit; follows second moments" : "step, in the weights' unit";
     case 'm': return "value of a code, in roots of the second moments";
     case 'v': return q->high > 0.0 ? "step of the root, in octaves" : "step: as in its base";
+    case 'i': return q->high > 0.0 ? "centres of a codebook" : "codebooks: as in its base";
     default: return "another quantizer";
     }
 }

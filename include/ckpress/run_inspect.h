@@ -21,6 +21,8 @@ extern "C" {
  *   movement     RMS of the weights' movement since the save before, in that RMS; not with keys that were surveyed anew
  *   m_threshold  below it a first moment is coded as zero, in units of the second moment's root
  *   v_octaves    step of the second moment's root, in octaves
+ *   dynaquant_bins, dynaquant_bins_embedding, dynaquant_prune, dynaquant_prune_by_sensitivity (0 or 1), dynaquant_protect: as in ckp_dynaquant,
+ *                where weights were coded so
  */
 CKP_API bool ckp_checkpoint_setting(const ckp_checkpoint *ck, size_t index, ckp_metric *out);
 CKP_API bool ckp_list_entry_setting(const ckp_list_entry *e, size_t index, ckp_metric *out);
@@ -28,12 +30,13 @@ CKP_API bool ckp_list_entry_setting(const ckp_list_entry *e, size_t index, ckp_m
 /** How one tensor is coded, by the parameters of its first chunk. What does not apply is 0. */
 typedef struct ckp_tensor_settings {
     size_t size;                 /**< sizeof(ckp_tensor_settings), set by the caller */
-    const char *quantizer;       /**< "none" (lossless), "w", "m", "v"; "?": one that this version does not describe */
+    const char *quantizer;       /**< "none" (lossless), "w", "m", "v", "index"; "?": one that this version does not describe */
     bool step_follows;           /**< w: an element's step follows its second moment (or momentum's factors), between the bounds */
     double step;                 /**< w: the step, in the weight's own unit, or what is multiplied with the element's scale */
     double step_min, step_max;   /**< w: bounds of an element's step */
     double magnitude;            /**< m: of a code of one, in units of what scales it */
     double octaves;              /**< v: step of its root, octaves; 0: as its base has it */
+    unsigned levels;             /**< index: centres of its codebook; 0: as its base has it, or none */
 } ckp_tensor_settings;
 /**
  * Reads one chunk from the file and checks its hash.

@@ -64,6 +64,8 @@ typedef struct ckpi_dq_coded {
 /* base: the like chunk's indices, or NULL. */
 CKP_MUST_USE ckp_status ckpi_dq_code(ckpi_dq_coded *out, const ckpi_group *g, const ckpi_indices *x, const ckpi_indices *base, ckpi_scratch *ws,
                                      uint32_t cpu, ckp_error *err);
+/* Passes over one codebook of a chunk's parameters, which stand behind its flags: its levels, 0 for the base's. */
+uint32_t ckpi_dq_skip_book(ckpi_rd *r);
 /* A chunk's indices, which replace *x (the base's, where the chunk has one), and their values in fp32, not yet rounded to the dtype. */
 CKP_MUST_USE ckp_status ckpi_dq_decode(const ckpi_chunk *c, ckpi_indices *x, float *values, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
 #endif

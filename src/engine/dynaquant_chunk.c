@@ -77,6 +77,16 @@ get_book(ckpi_rd *r, ckpi_codebook *cb, const ckpi_codebook *base)
         ckpi_rd_fail(r, "finite centres in rising order");
 }
 
+uint32_t
+ckpi_dq_skip_book(ckpi_rd *r)
+{
+    static const ckpi_codebook none = {0};
+    ckpi_codebook cb;
+
+    get_book(r, &cb, &none);
+    return cb.k;
+}
+
 /* ---- kept values -------------------------------------------------------------------------------------------------- */
 
 /* Protected codes of all pieces. */

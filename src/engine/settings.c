@@ -2,6 +2,7 @@
 #include "engine/settings.h"
 #include "base/cursor.h"
 #include "base/fail.h"
+#include "engine/dynaquant.h"
 #include "engine/params.h"
 #include "quant/quant.h"
 
@@ -38,6 +39,14 @@ get_v(ckpi_rd *rd, const ckpi_chunk *c, size_t piece, ckpi_piece_settings *out)
     }
 }
 
+static void
+get_index(ckpi_rd *rd, size_t piece, ckpi_piece_settings *out)
+{
+    (void)ckpi_rd_u8(rd);
+    for (size_t i = 0; i <= piece; i++)
+        out->levels = ckpi_dq_skip_book(rd);
+}
+
 ckp_status
 ckpi_piece_settings_get(const ckpi_chunk *c, size_t piece, ckpi_piece_settings *out, ckp_error *err)
 {
@@ -49,6 +58,7 @@ ckpi_piece_settings_get(const ckpi_chunk *c, size_t piece, ckpi_piece_settings *
     case CKPI_QUANT_V: out->quantizer = "v"; get_v(&rd, c, piece, out); break;
     case CKPI_QUANT_M: out->quantizer = "m"; get_m(&rd, piece, out); break;
     case CKPI_QUANT_W: out->quantizer = "w"; get_w(&rd, piece, out); break;
+    case CKPI_QUANT_INDEX: out->quantizer = "index"; get_index(&rd, piece, out); break;
     default: break;
     }
     return ckpi_rd_ok(&rd) ? CKP_OK : ckpi_rd_error(&rd, err, "parameters of a chunk");

@@ -5,11 +5,12 @@
 #include "format/format.h"
 
 typedef struct ckpi_piece_settings {
-    const char *quantizer;       /* "none", "w", "m", "v", "?": static */
+    const char *quantizer;       /* "none", "w", "m", "v", "index", "?": static */
     bool follows;                /* w: steps follow a scale field */
     float step, lo, hi;          /* w */
     float magnitude;             /* m */
     int32_t vstep;               /* v, 1/256 octave; 0: the base's */
+    uint32_t levels;             /* index: of the codebook; 0: the base's, or none */
 } ckpi_piece_settings;
 
 /* c as ckpi_fmt_read_chunk gives it; piece below c->n_pieces. CKP_ECORRUPT: parameters end early. */

@@ -84,7 +84,7 @@ ckp_checkpoint_tensor_settings(const ckp_checkpoint *ck, size_t index, ckp_tenso
     if (st == CKP_OK)
         *out = (ckp_tensor_settings){.size = sizeof *out, .quantizer = s.quantizer, .step_follows = s.follows, .step = (double)s.step,
                                      .step_min = (double)s.lo, .step_max = (double)s.hi, .magnitude = (double)s.magnitude,
-                                     .octaves = (double)s.vstep / 256.0};
+                                     .octaves = (double)s.vstep / 256.0, .levels = s.levels};
     return st;
 }
 

@@ -64,9 +64,9 @@ def test_a_training(run):
     live = optimizer.state[model.up.weight]
     assert torch.equal(got["optimizer"]["state"]["up.weight"]["exp_avg_sq"] > 0, live["exp_avg_sq"] > 0)
     with ckpress.open(run) as f:
-        metrics = f.info["metrics"]
+        settings = f.info["settings"]
         assert f["model/up.weight"].info["codec"].startswith("quant-index+")
-    assert metrics["ckpress.dynaquant.bins"] == 8 and metrics["ckpress.dynaquant.bins_embedding"] == 16 and metrics["ckpress.dynaquant.prune"] == 0.2
+    assert settings["dynaquant_bins"] == 8 and settings["dynaquant_bins_embedding"] == 16 and settings["dynaquant_prune"] == 0.2
 
 
 @pytest.mark.parametrize("profile", ["resume", "small", "weights"])
@@ -165,7 +165,7 @@ def test_with_a_budget_for_the_loss(run):
         ck.save(1, model=model, optimizer=optimizer, wait=True)
         assert ck.measured is not None and ck.measured.evaluations > 1
         ck.save(2, wait=True)       # not measured: as the last one
-    assert "ckpress.dynaquant.bins" not in ckpress.list_run(run)[1].metrics
+    assert "dynaquant_bins" not in ckpress.list_run(run)[1].settings
     got = training(6)[0]
     got.load_state_dict(ckpress.load(run)["model"])
     live = validate(model).item()

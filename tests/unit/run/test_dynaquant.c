@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ckpress/run_inspect.h>
 #include "harness/failalloc.h"
 #include "help.h"
 #include "model.h"
@@ -69,13 +70,13 @@ distinct(const model_tensor *t)
 }
 
 static double
-metric(const char *dir, const char *name)
+setting(const char *dir, const char *name)
 {
     ckp_checkpoint *ck = NULL;
     ckp_metric x;
     double value = NAN;
     assert_ok(ckp_checkpoint_open_run(&ck, dir, CKP_STEP_NEWEST, true, NULL));
-    for (size_t i = 0; ckp_checkpoint_metric(ck, i, &x); i++)
+    for (size_t i = 0; ckp_checkpoint_setting(ck, i, &x); i++)
         if (strcmp(x.name, name) == 0)
             value = x.value;
     ckp_checkpoint_close(ck);
@@ -159,8 +160,8 @@ options_are_copied(void **state)
     /* listed: 9 levels, zero, and kept ones; not listed although its name says embedding: 5 */
     const size_t protect = (size_t)(0.02 * 70 * 80) + 1;
     assert_in_range(distinct(named(&got, "blocks.0.attn.weight")), 10, 10 + protect);
-    assert_true(metric(dir, "ckpress.dynaquant.bins") == 5 && metric(dir, "ckpress.dynaquant.bins_embedding") == 9 && metric(dir, "ckpress.dynaquant.prune") == 0.1);
-    assert_true(metric(dir, "ckpress.dynaquant.protect") == 0.01 && metric(dir, "ckpress.dynaquant.prune_by_sensitivity") == 0);
+    assert_true(setting(dir, "dynaquant_bins") == 5 && setting(dir, "dynaquant_bins_embedding") == 9 && setting(dir, "dynaquant_prune") == 0.1);
+    assert_true(setting(dir, "dynaquant_protect") == 0.01 && setting(dir, "dynaquant_prune_by_sensitivity") == 0);
     model_free(&m);
     model_free(&got);
 }
@@ -270,7 +271,7 @@ again_it_stays_a_delta(void **state)
         assert_ok(ckp_run_wait(run[0], NULL));
         ckp_run_stats(run[0], &st);
         assert_in_range(st.stored_by_role[CKP_ROLE_WEIGHT] - bytes, 100, 600);     /* heads of frames */
-        assert_true(metric(dir[0], "ckpress.dynaquant.bins") == 8 && metric(dir[0], "ckpress.dynaquant.prune") == 0.2);
+        assert_true(setting(dir[0], "dynaquant_bins") == 8 && setting(dir[0], "dynaquant_prune") == 0.2);
         ckp_save_options so = CKP_SAVE_OPTIONS_INIT;
         so.dynaquant = &chosen;
         assert_ok(ckp_run_save(run[1], m.step, s, &so, NULL, NULL));
@@ -327,7 +328,7 @@ again_from_other_ways(void **state)
     assert_ok(ckp_run_commit(run, NULL, 0, NULL));
     assert_ok(ckp_run_wait(run, NULL));
     model_restore(dir, -1, &got);
-    assert_true(isnan(metric(dir, "ckpress.dynaquant.bins")));
+    assert_true(isnan(setting(dir, "dynaquant_bins")));
     assert_memory_equal(named(&got, "alone")->data, named(&m, "alone")->data, 90 * 60 * sizeof(float));    /* grids need moments */
 
     assert_status(ckp_run_restage_dynaquant(run, s, &c, &err), CKP_EINVAL);
@@ -409,7 +410,7 @@ little_memory(void **state)
         assert_ok(ckp_run_wait(run, NULL));
         model_restore(dir, -1, &got);
         assert_int_equal(distinct(named(&got, "alone")), 9);
-        assert_true(metric(dir, "ckpress.dynaquant.bins") == 8);
+        assert_true(setting(dir, "dynaquant_bins") == 8);
     }
     assert_ok(ckp_run_close(run, NULL));
     model_free(&m);
@@ -435,6 +436,10 @@ files(void **state)
         assert_ok(ckp_checkpoint_open_file(&ck[i], path[i], (const char *const[]){path[0]}, (size_t)i, NULL));
         assert_ok(ckp_checkpoint_tensor(ck[i], ckp_checkpoint_find(ck[i], "wte.weight"), &info, NULL));
         assert_true(strncmp(info.codec, "quant-index+", 12) == 0 && info.lossy && info.max_rel_error > 0);
+        ckp_tensor_settings how = {.size = sizeof how};
+        assert_ok(ckp_checkpoint_tensor_settings(ck[i], ckp_checkpoint_find(ck[i], "wte.weight"), &how, NULL));
+        assert_string_equal(how.quantizer, "index");
+        assert_int_equal(how.levels, i == 0 ? 10 : 0);      /* the delta's is its base's */
         assert_true(i == 0 ? info.bits_per_element > 2 : info.bits_per_element < 0.5);
         float range[50], whole[120 * 48];
         assert_ok(ckp_checkpoint_read_range(ck[i], ckp_checkpoint_find(ck[i], "wte.weight"), 100, 50, range, NULL));
