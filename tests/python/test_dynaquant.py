@@ -172,6 +172,47 @@ def test_with_a_budget_for_the_loss(run):
     assert abs(validate(got).item() - live) <= 0.011 * abs(live)
 
 
+def test_staged_and_coded_again(run):
+    """What a search does: a staged save is coded by several configurations, sized, read, and committed; a delta stays one."""
+    from ckpress import _core
+    from ckpress._collect import Collector
+    from ckpress._dynaquant import Bound, DynaQuant
+
+    model, optimizer, scheduler = training(7)
+    steps(model, optimizer, scheduler, 10)
+    handle = _core.Run(str(run), (_core.PROFILE_RESUME, 1.0, 1, 0, 0), 32, 0, False, 60)
+    objects = {"model": model, "optimizer": optimizer}
+    configs = [DynaQuant(bins=4, prune=0.5), DynaQuant(bins=16, prune=0.0), DynaQuant(bins=8, bins_embedding=8)]
+    for step in range(2):
+        collector = Collector(objects)
+        collector.state.put(_core.DICT, len(objects))
+        for name, value in objects.items():
+            collector.value(name, ())
+            collector.value(value, (name,))
+        bound = Bound(objects, collector, None)
+        state = collector.done()
+        assert handle.stage(step, state, False, {}, 0.0, bound.config(configs[2])) is (step == 0)
+        sizes = []
+        for config in configs:
+            handle.restage_dynaquant(state, bound.config(config))
+            sizes.append(handle.staged_bytes(_core.WEIGHT))
+            got = torch.empty(192, 96)
+            index = next(i for p, i in collector.lossy if p is model.up.weight)
+            handle.staged_read([(index, "f32", (192, 96), None, got.data_ptr())])
+            assert len(got.unique()) >= config.bins
+        assert step == 1 or sizes[0] < sizes[2] < sizes[1]
+        assert step == 0 or sizes[2] < sizes[0] < sizes[1]      # a delta of the configuration that its base has
+        handle.commit({})
+        handle.wait()
+        assert 0 < handle.stats()["stored_by_role"]["weight"] - sizes[2] < 400
+        assert handle.stats()["is_key"] is (step == 0)
+        steps(model, optimizer, scheduler, 1)
+    with pytest.raises(ckpress.InvalidError, match="no save is staged"):
+        handle.staged_bytes(_core.WEIGHT)
+    handle.close()
+    assert same(ckpress.load(run)["model"]["up.weight"], got)
+
+
 JOB = """
     import sys, os
     sys.path.insert(0, {here!r})
