@@ -117,16 +117,16 @@ fill_settings(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
     return st;
 }
 
-/* The configuration of weights that were coded by DynaQuant, as metrics. */
+/* The same of weights that were coded by DynaQuant. */
 static ckp_status
-describe_dynaquant(const ckpi_dq_numbers *n, ckpi_manifest *m, ckp_error *err)
+fill_dynaquant(const ckpi_dq_numbers *n, ckpi_manifest *m, ckp_error *err)
 {
-    const ckp_metric all[] = {{"ckpress.dynaquant.bins", n->bins}, {"ckpress.dynaquant.bins_embedding", n->bins_embedding}, {"ckpress.dynaquant.prune", n->prune},
-                              {"ckpress.dynaquant.prune_by_sensitivity", n->by_score}, {"ckpress.dynaquant.protect", n->protect}};
+    const ckp_metric all[] = {{"dynaquant_bins", n->bins}, {"dynaquant_bins_embedding", n->bins_embedding}, {"dynaquant_prune", n->prune},
+                              {"dynaquant_prune_by_sensitivity", n->by_score}, {"dynaquant_protect", n->protect}};
     ckp_status st = CKP_OK;
 
     for (size_t i = 0; st == CKP_OK && i < sizeof all / sizeof *all; i++)
-        st = ckpi_manifest_add_metric(m, all[i].name, all[i].value, err);
+        st = ckpi_manifest_add_setting(m, all[i].name, all[i].value, err);
     return st;
 }
 
@@ -151,7 +151,7 @@ fill_manifest(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
         st = ckpi_manifest_add_metric(m, job->metrics[i].name, job->metrics[i].value, err);
     if (st == CKP_OK)
         st = fill_settings(run, m, err);
-    return st == CKP_OK && job->set.dynaquant && !job->set.exact_weights ? describe_dynaquant(&job->dq, m, err) : st;
+    return st == CKP_OK && job->set.dynaquant && !job->set.exact_weights ? fill_dynaquant(&job->dq, m, err) : st;
 }
 
 /* The committed checkpoint becomes the base of the next. */
