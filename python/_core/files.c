@@ -55,7 +55,7 @@ file_save(PyObject *module, PyObject *args)
     int replace;
     if (!PyArg_ParseTuple(args, "O&OOOpO:save", PyUnicode_FSConverter, &path, &state_arg, &coding_arg, &base_arg, &replace, &progress))
         return NULL;
-    ckp_coding coding;
+    ckp_coding coding = CKP_CODING_INIT;
     ckp_checkpoint *base = NULL;
     ckp_state *state = NULL;
     if (!ckpy_coding_from(&coding, coding_arg) || (base_arg != Py_None && (base = ckpy_checkpoint_take(base_arg, types)) == NULL))
@@ -76,6 +76,7 @@ done:
         ckpy_state_give_back(state_arg);
     if (base != NULL)
         ckpy_checkpoint_give_back(base_arg);
+    ckpy_coding_free(&coding);
     Py_XDECREF(path);
     return result;
 }
@@ -100,10 +101,10 @@ convert(PyObject *args, convert_fn fn)
     PyObject *in = NULL, *out = NULL, *coding_arg, *bases_arg, *progress, *result = NULL, *notices = NULL;
     int replace;
     ckpy_paths bases = CKPY_PATHS_INIT;
+    ckp_convert_options opt = CKP_CONVERT_OPTIONS_INIT;
     if (!PyArg_ParseTuple(args, "O&O&OOpO", PyUnicode_FSConverter, &in, PyUnicode_FSConverter, &out, &coding_arg, &bases_arg, &replace,
                           &progress))
         goto done;
-    ckp_convert_options opt = CKP_CONVERT_OPTIONS_INIT;
     notices = PyList_New(0);
     if (notices == NULL || !ckpy_coding_from(&opt.coding, coding_arg) || !ckpy_paths_from(&bases, bases_arg))
         goto done;
@@ -128,6 +129,7 @@ convert(PyObject *args, convert_fn fn)
         ckpy_raise(st, &err);
 done:
     ckpy_paths_free(&bases);
+    ckpy_coding_free(&opt.coding);
     Py_XDECREF(notices);
     Py_XDECREF(out);
     Py_XDECREF(in);

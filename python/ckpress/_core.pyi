@@ -32,7 +32,7 @@ class Run:
     def __init__(
         self,
         dir: str | bytes | os.PathLike[str],
-        coding: tuple[int, float, int, int, int],
+        coding: tuple[int, float, int, int, int, dict[str, float] | None],
         key_every: int,
         keep_last: int,
         skip_when_busy: bool,
@@ -86,7 +86,7 @@ def open_file(path: str | bytes | os.PathLike[str], bases: Any, /) -> Checkpoint
 def save(
     path: str | bytes | os.PathLike[str],
     state: State,
-    coding: tuple[int, float, int, int, int],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None],
     base: Checkpoint | None,
     replace: bool,
     progress: Callable[[int, int], Any] | None,
@@ -95,7 +95,7 @@ def save(
 def compress(
     src: str | bytes | os.PathLike[str],
     dst: str | bytes | os.PathLike[str],
-    coding: tuple[int, float, int, int, int],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None],
     bases: Any,
     replace: bool,
     progress: Callable[[int, int], Any] | None,
@@ -104,7 +104,7 @@ def compress(
 def decompress(
     src: str | bytes | os.PathLike[str],
     dst: str | bytes | os.PathLike[str],
-    coding: tuple[int, float, int, int, int],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None],
     bases: Any,
     replace: bool,
     progress: Callable[[int, int], Any] | None,

@@ -8,6 +8,7 @@
 #include "os/os.h"
 #include "os/target.h"
 #include "run/file.h"
+#include "run/steps.h"
 
 /* ---- where it goes ----------------------------------------------------------------------------------------------- */
 
@@ -126,24 +127,15 @@ load_base(void *user, size_t g, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
 }
 
 static ckp_status
-make_pred(ckpi_pred **out, const ckp_state *s, const ckpi_settings *set, ckpi_packing packing, ckp_error *err)
+make_pred(ckpi_pred **out, const ckp_state *s, const ckpi_settings *set, const ckp_coding *coding, ckpi_packing packing, ckp_error *err)
 {
     ckpi_table *table = NULL;
     ckpi_layout *layout = NULL;
-    bool *no_loss = ckpi_calloc(s->n + 1, sizeof *no_loss);
 
-    ckp_status st = no_loss != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for %zu tensors", s->n);
-    for (size_t i = 0; st == CKP_OK && i < s->n; i++)
-        no_loss[i] = s->t[i].lossless;
+    ckp_status st = ckpi_lay_out(&table, &layout, s, set, coding, packing, err);
     if (st == CKP_OK)
-        st = ckpi_table_from_state(&table, s, err);
-    if (st == CKP_OK)
-        st = ckpi_layout_new(&layout, table, set->lossy, set->weights_only, no_loss, packing, err);
-    free(no_loss);
-    if (st == CKP_OK)
-        return ckpi_pred_new(out, table, layout, err);
-    ckpi_table_free(table);
-    return st;
+        st = ckpi_pred_new(out, table, layout, err);
+    return st == CKP_OK ? ckpi_steps_set(*out, s, coding, err) : st;
 }
 
 static ckpi_file_info
@@ -221,7 +213,7 @@ ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_che
     if (st == CKP_OK)
         st = ckpi_ctx_new(&ctx, coding->threads, false, err);
     if (st == CKP_OK)
-        st = make_pred(&pred, s, &set, packing, err);
+        st = make_pred(&pred, s, &set, coding, packing, err);
     if (st == CKP_OK)
         st = check_base(base, pred, err);
     if (st == CKP_OK) {

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "run/profile.h"
+#include "run/steps.h"
 
 static const char *const names[] = {"lossless", "resume", "small", "weights"};
 
@@ -26,7 +27,7 @@ ckpi_coding_check(const ckp_coding *c, ckp_error *err)
         return ckpi_fail(err, CKP_EINVAL, "effort %u is not 0, 1 or 2", c->effort);
     if (c->threads > 1024)
         return ckpi_fail(err, CKP_EINVAL, "%u threads are too many", c->threads);
-    return CKP_OK;
+    return ckpi_steps_check(c, err);
 }
 
 ckpi_settings
@@ -56,6 +57,7 @@ ckpi_profile_settings(const ckp_coding *c)
     }
     s.f *= c->quality;
     s.k_move *= c->quality;
+    s.named = c->quality;
     return s;
 }
 

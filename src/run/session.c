@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "os/host.h"
 #include "run/session.h"
+#include "run/steps.h"
 
 ckp_status
 ckpi_session_check(const ckp_run *run, ckp_error *err)
@@ -81,7 +82,11 @@ ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_err
     run->key_next = true;
     run->stats.size = sizeof run->stats;
     const ckpi_store_options so = {.lock_expiry_s = run->opt.lock_seconds};
-    st = run->dir != NULL ? ckpi_fs_posix(&fs, dir, true, err) : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+    st = run->dir != NULL ? ckpi_steps_copy(&run->steps, opt != NULL ? &opt->coding : &defaults.coding, err)
+                          : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+    run->opt.coding.steps = run->steps;
+    if (st == CKP_OK)
+        st = ckpi_fs_posix(&fs, dir, true, err);
     if (st == CKP_OK)
         st = ckpi_store_open(&run->store, fs, CKPI_STORE_WRITE, &so, err);
     if (st == CKP_OK)
@@ -186,6 +191,7 @@ ckp_run_close(ckp_run *run, ckp_error *err)
     ckpi_ctx_free(run->back);
     ckpi_store_free(run->store);
     ckp_checkpoint_close(run->adopted);
+    ckpi_steps_free(run->steps, run->opt.coding.n_steps);
     free(run->dir);
     free(run);
     return st;

@@ -50,6 +50,7 @@ struct ckp_run {
     int64_t pid;
     char *dir;
     ckp_run_options opt;
+    ckp_tensor_step *steps;      /* owned; what opt.coding.steps is */
     ckpi_settings set;
     ckpi_store *store;
     ckpi_ctx *front, *back;      /* threads of the pass; of the coding */

@@ -333,7 +333,7 @@ take_shard(const char *run, uint64_t step, const char *dir, const char *name)
 }
 
 static void
-run_of(const char *dir, const char *name, ckp_profile profile, int saves)
+run_of(const char *dir, const char *name, ckp_profile profile, int saves, const ckp_tensor_step *steps, size_t n_steps)
 {
     char run_dir[1024], shard[64][64];
     const char *bases[64];
@@ -343,6 +343,8 @@ run_of(const char *dir, const char *name, ckp_profile profile, int saves)
     training *t = new_training();
     (void)snprintf(run_dir, sizeof run_dir, "%s/%s.run", dir, name);
     opt.coding.profile = profile;
+    opt.coding.steps = steps;
+    opt.coding.n_steps = n_steps;
     must(ckp_run_open(&run, run_dir, &opt, &err), &err, run_dir);
     for (int i = 0; i < saves; i++) {
         ckp_save_options so = CKP_SAVE_OPTIONS_INIT;
@@ -375,9 +377,11 @@ main(int argc, char **argv)
 {
     if (argc != 2)
         return 2;
+    const ckp_tensor_step steps[] = {{"a", 0.01}, {"b", 0.003}, {"e", 0.02}, {"master", 0}};
     kinds(argv[1]);
-    run_of(argv[1], "lossless", CKP_PROFILE_LOSSLESS, 3);
-    run_of(argv[1], "resume", CKP_PROFILE_RESUME, 5);
-    run_of(argv[1], "small", CKP_PROFILE_SMALL, 3);
+    run_of(argv[1], "lossless", CKP_PROFILE_LOSSLESS, 3, NULL, 0);
+    run_of(argv[1], "resume", CKP_PROFILE_RESUME, 5, NULL, 0);
+    run_of(argv[1], "small", CKP_PROFILE_SMALL, 3, NULL, 0);
+    run_of(argv[1], "steps", CKP_PROFILE_RESUME, 4, steps, sizeof steps / sizeof *steps);
     return 0;
 }
