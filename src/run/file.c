@@ -126,8 +126,8 @@ load_base(void *user, size_t g, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
     return ckpi_decode_into_pred(j->ck->lin, ckpi_unit_of_group(j->ck, &j->pred->layout->g[g]), j->pred, g, true, ws, cpu, err);
 }
 
-static ckp_status
-make_pred(ckpi_pred **out, const ckp_state *s, const ckpi_settings *set, const ckp_coding *coding, ckpi_packing packing, ckp_error *err)
+ckp_status
+ckpi_state_pred(ckpi_pred **out, const ckp_state *s, const ckpi_settings *set, const ckp_coding *coding, ckpi_packing packing, ckp_error *err)
 {
     ckpi_table *table = NULL;
     ckpi_layout *layout = NULL;
@@ -164,9 +164,9 @@ check_base(const ckp_checkpoint *base, const ckpi_pred *pred, ckp_error *err)
     return CKP_OK;
 }
 
-/* From the pass on: everything that the file holds. */
-static ckp_status
-write_all(ckpi_ctx *ctx, ckpi_writer *w, const ckpi_pass *pass, const ckp_coding *coding, ckp_checkpoint *base, ckp_error *err)
+ckp_status
+ckpi_state_encode(ckpi_ctx *ctx, ckpi_writer *w, const ckpi_pass *pass, const ckp_coding *coding, ckp_checkpoint *base, uint64_t *quantized_w,
+                  ckp_error *err)
 {
     ckpi_pred *pred = pass->pred;
     const ckp_state *s = pass->state;
@@ -175,7 +175,7 @@ write_all(ckpi_ctx *ctx, ckpi_writer *w, const ckpi_pass *pass, const ckp_coding
     load_job lj = {base, pred};
     ckpi_encode_job job = {.pred = pred, .pass = pass, .serial_pass = ckpi_state_pulls(s), .effort = (ckpi_effort)coding->effort,
                            .load = base != NULL ? load_base : NULL, .load_user = &lj, .drop_base = true,
-                           .progress = coding->progress, .progress_user = coding->progress_user};
+                           .progress = coding->progress, .progress_user = coding->progress_user, .quantized_w = quantized_w};
     ckpi_fmt_writer *fw = NULL;
     ckpi_fmt_sum sum;
 
@@ -213,7 +213,7 @@ ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_che
     if (st == CKP_OK)
         st = ckpi_ctx_new(&ctx, coding->threads, false, err);
     if (st == CKP_OK)
-        st = make_pred(&pred, s, &set, coding, packing, err);
+        st = ckpi_state_pred(&pred, s, &set, coding, packing, err);
     if (st == CKP_OK)
         st = check_base(base, pred, err);
     if (st == CKP_OK) {
@@ -225,7 +225,7 @@ ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_che
         if (st == CKP_OK && set.lossy)
             ckpi_pass_steps(&pass);
         if (st == CKP_OK)
-            st = write_all(ctx, w, &pass, coding, base, err);
+            st = ckpi_state_encode(ctx, w, &pass, coding, base, NULL, err);
     }
     ckpi_pred_free(pred);
     ckpi_ctx_free(ctx);
