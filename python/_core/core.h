@@ -109,4 +109,8 @@ ckp_checkpoint *ckpy_checkpoint_take(PyObject *obj, const ckpy_types *types);
 void ckpy_checkpoint_give_back(PyObject *obj);
 
 extern PyMethodDef ckpy_file_functions[];
+
+/* ---- plan.c ---- */
+
+PyObject *ckpy_plan(PyObject *module, PyObject *args);
 #endif

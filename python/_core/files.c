@@ -303,12 +303,15 @@ status_name(PyObject *module, PyObject *args)
     return PyArg_ParseTuple(args, "i:status_name", &status) ? PyUnicode_FromString(ckp_status_name((ckp_status)status)) : NULL;
 }
 
+PyDoc_STRVAR(plan_doc, "plan(state or path, coding, target, value, scores, encodes, progress) -> dict\n--\n\nSteps for a budget: run_plan.h.");
+
 PyMethodDef ckpy_file_functions[] = {
     {"open_run", open_run, METH_VARARGS, open_run_doc},
     {"open_file", open_file, METH_VARARGS, open_file_doc},
     {"save", file_save, METH_VARARGS, save_doc},
     {"compress", file_compress, METH_VARARGS, compress_doc},
     {"decompress", file_decompress, METH_VARARGS, decompress_doc},
+    {"plan", ckpy_plan, METH_VARARGS, plan_doc},
     {"verify", file_verify, METH_VARARGS, verify_doc},
     {"salvage", file_salvage, METH_VARARGS, salvage_doc},
     {"list_run", list_run, METH_VARARGS, list_doc},

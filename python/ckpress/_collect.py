@@ -23,10 +23,12 @@ class Collector(Encoder):
         root: what will be given to ``value()``: parameters are named by looking through it.
         weights_only: leave optimizers out (profile ``weights``).
         steps: by name; a tensor of floats with a step above 0 is a weight that may be coded lossily, wherever it stands.
+        floats: so is every other tensor of floats of which nothing is known.
     """
 
-    def __init__(self, root: Any, *, weights_only: bool = False, steps: Mapping[str, float] | None = None) -> None:
+    def __init__(self, root: Any, *, weights_only: bool = False, steps: Mapping[str, float] | None = None, floats: bool = False) -> None:
         super().__init__()
+        self._floats = floats
         self._stepped = {name for name, step in (steps or {}).items() if step > 0}
         self.context = Context(root)
         self.weights_only = weights_only
@@ -42,7 +44,9 @@ class Collector(Encoder):
         return self.state
 
     def role_of(self, name: str, view: View, role: int, lossless: bool) -> tuple[int, bool]:
-        if name not in self._stepped or role not in (_core.OTHER, _core.WEIGHT) or view.dtype not in _LOSSY_DTYPES:
+        named = name in self._stepped and role in (_core.OTHER, _core.WEIGHT)
+        unknown = self._floats and role == _core.OTHER and not lossless
+        if not (named or unknown) or view.dtype not in _LOSSY_DTYPES:
             return role, lossless
         self.lossy_possible = True
         return _core.WEIGHT, False

@@ -110,6 +110,16 @@ def decompress(
     progress: Callable[[int, int], Any] | None,
     /,
 ) -> dict[str, Any]: ...
+def plan(
+    source: State | str | bytes | os.PathLike[str],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None],
+    target: int,
+    value: float,
+    scores: dict[str, float] | None,
+    encodes: int,
+    progress: Callable[[int, int], Any] | None,
+    /,
+) -> dict[str, Any]: ...
 def verify(path: str | bytes | os.PathLike[str], bases: Any, level: int, threads: int, findings: list[tuple[str, int, str]], /) -> None: ...
 def salvage(
     src: str | bytes | os.PathLike[str], bases: Any, out: str | bytes | os.PathLike[str], replace: bool, /

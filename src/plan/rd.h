@@ -48,7 +48,7 @@ typedef struct ckpi_rdplan {
 
 /*
  * Units and their curves. pass: over the whole state, prepared (ckpi_pass_prepare, ckpi_pass_steps), a key. score (by tensor, may be NULL):
- * h, 0 for none. Takes no more than CKPI_RD_POINTS * (1/160 of a weight, at least 8192 and at most 65536 elements of it).
+ * h, 0 for none. Looks CKPI_RD_POINTS times at 1/400 of each large weight, at least 8192 and at most about 65536 elements, and at 8192 of the small ones of a chunk.
  */
 CKP_MUST_USE ckp_status ckpi_rdplan_measure(ckpi_rdplan **out, ckpi_ctx *ctx, const ckpi_pass *pass, const double *score, ckp_error *err);
 void ckpi_rdplan_free(ckpi_rdplan *rd);

@@ -129,22 +129,40 @@ coded(const job *j, const int8_t *codes, size_t n, size_t *len, ckpi_scratch *ws
     return st;
 }
 
-/* Bits that an element adds: a chunk is so much longer than the sample that tables and states of the coder hardly count there. */
+/*
+ * What the coder's tables and states take, in bytes: twice the length of half the sample less the length of all of it. A chunk is so much
+ * longer than the sample that they hardly count there. They grow with the number of codes, about evenly with the octaves.
+ */
+typedef struct overhead { double at_finest, at_zero; } overhead;
+
+static double
+overhead_at(const overhead *o, int p)
+{
+    return fmax(0.0, o->at_finest + (o->at_zero - o->at_finest) * (double)p / CKPI_RD_ZERO);
+}
+
 static ckp_status
-rate(const job *j, size_t g, const ckpi_stage *s, double *bits, ckpi_scratch *ws, ckp_error *err)
+measure_overhead(const job *j, const int8_t *codes, size_t n, size_t all, double *bytes, ckpi_scratch *ws, ckp_error *err)
+{
+    size_t half = 0;
+
+    const ckp_status st = coded(j, codes, n / 2, &half, ws, err);
+    *bytes = 2.0 * (double)half > (double)all ? 2.0 * (double)half - (double)all : 0.0;
+    return st;
+}
+
+/* Bytes of the codes and of the escapes. */
+static ckp_status
+rate(const job *j, size_t g, const ckpi_stage *s, size_t *codes, size_t *escapes, ckpi_scratch *ws, ckp_error *err)
 {
     const ckpi_group *grp = &j->pred->layout->g[g];
-    const size_t n = (size_t)grp->n, half = n >= 2048 ? n / 2 : 0;
-    size_t all = 0, first = 0;
     ckpi_buf esc = CKPI_BUF_INIT;
 
-    ckp_status st = coded(j, s->wcode, n, &all, ws, err);
-    if (st == CKP_OK && half != 0)
-        st = coded(j, s->wcode, half, &first, ws, err);
+    ckp_status st = coded(j, s->wcode, (size_t)grp->n, codes, ws, err);
     ckpi_params_put_escapes(&esc, s->wesc.at, s->wesc.n, grp->dtype == CKP_F32 ? 4 : 2);
     if (st == CKP_OK)
         st = ckpi_buf_status(&esc, err, "escapes");
-    *bits = 8.0 * ((all > first ? (double)(all - first) / (double)(n - half) : 0.0) + (double)esc.len / (double)n);
+    *escapes = esc.len;
     ckpi_buf_free(&esc);
     return st;
 }
@@ -160,24 +178,45 @@ make_monotonic(ckpi_rdplan_unit *u)
     }
 }
 
+typedef struct lengths { size_t codes[CKPI_RD_POINTS], escapes[CKPI_RD_POINTS]; overhead over; } lengths;
+
+static ckp_status
+measure_point(const job *j, size_t i, int p, ckpi_stage *stage, lengths *len, ckpi_scratch *ws, ckp_error *err)
+{
+    ckpi_rdplan_unit *u = &j->rd->unit[i];
+    const size_t n = (size_t)j->pred->layout->g[i].n;
+
+    for (size_t k = 0; k < u->n_tensors; k++)
+        j->pred->step[u->tensor[k]] = ldexp(j->rd->anchor[u->tensor[k]], p - CKPI_RD_ZERO);
+    ckp_status st = ckpi_pass_group(&j->pass, i, stage, ws, err);
+    if (st == CKP_OK)
+        st = distortion(j, i, &u->err2[p], &u->loss[p], ws, err);
+    if (st == CKP_OK)
+        st = rate(j, i, stage, &len->codes[p], &len->escapes[p], ws, err);
+    if (st == CKP_OK && p == 0)
+        st = measure_overhead(j, stage->wcode, n, len->codes[p], &len->over.at_finest, ws, err);
+    if (st == CKP_OK && p == CKPI_RD_ZERO)
+        st = measure_overhead(j, stage->wcode, n, len->codes[p], &len->over.at_zero, ws, err);
+    return st;
+}
+
 static ckp_status
 measure_unit(void *user, size_t i, ckpi_scratch *ws, ckp_error *err)
 {
     const job *j = user;
     ckpi_rdplan_unit *u = &j->rd->unit[i];
     ckpi_stage stage = {0};
+    lengths len = {0};
 
     ckp_status st = ckpi_stage_alloc(&stage, &j->pred->layout->g[i], j->pass.set, err);
     for (int p = 0; st == CKP_OK && p < CKPI_RD_POINTS; p++) {
-        for (size_t k = 0; k < u->n_tensors; k++)
-            j->pred->step[u->tensor[k]] = ldexp(j->rd->anchor[u->tensor[k]], p - CKPI_RD_ZERO);
         const size_t mark = ckpi_scratch_mark(ws);
-        st = ckpi_pass_group(&j->pass, i, &stage, ws, err);
-        if (st == CKP_OK)
-            st = distortion(j, i, &u->err2[p], &u->loss[p], ws, err);
-        if (st == CKP_OK)
-            st = rate(j, i, &stage, &u->bits[p], ws, err);
+        st = measure_point(j, i, p, &stage, &len, ws, err);
         ckpi_scratch_release(ws, mark);
+    }
+    for (int p = 0; p < CKPI_RD_POINTS; p++) {
+        const double codes = fmax(0.0, (double)len.codes[p] - overhead_at(&len.over, p));
+        u->bits[p] = 8.0 * (codes + (double)len.escapes[p]) / (double)j->pred->layout->g[i].n;
     }
     ckpi_recon_drop(j->pred, i);
     ckpi_stage_free(&stage);

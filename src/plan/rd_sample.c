@@ -8,8 +8,8 @@
 #include "base/fail.h"
 #include "plan/rd_sample.h"
 
-/* Of a weight: a share that keeps the cost of all points near 1/20 of coding it, but enough for a coder's tables not to show. */
-enum { SHARE = 160, AT_LEAST = 8192, AT_MOST = 65536, RUNS = 4 };
+/* Of a weight: a small share, but enough for its distribution to show. */
+enum { SHARE = 400, AT_LEAST = 8192, AT_MOST = 65536, RUNS = 16 };
 
 typedef struct build {
     ckpi_rdplan *rd;
