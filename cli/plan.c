@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <string.h>
 #include "plan.h"
 
 bool
@@ -25,6 +26,9 @@ cli_check_budget(const cli_args *a)
         return cli_fail(CLI_USAGE, "--quality scales the steps of a profile, but a budget chooses them.");
     if (a->n_base != 0)
         return cli_fail(CLI_USAGE, "a budget is for a file that stands alone: it cannot have a --base.");
+    for (size_t i = 0; i < a->n_arg; i++)
+        if (strcmp(a->arg[i], "-") == 0)
+            return cli_fail(CLI_USAGE, "a budget needs a file: it is read more than once, and a pipe cannot be.");
     return CLI_OK;
 }
 

@@ -18,7 +18,7 @@
 #define CKPI_PLAN_RD_H
 #include "engine/encode.h"
 
-#define CKPI_RD_POINTS 7
+#define CKPI_RD_POINTS 8
 /* Point j is the step anchor * 2^(j - CKPI_RD_ZERO). */
 #define CKPI_RD_ZERO 5
 /* Positions between the points are whole 1/512 octaves. */
