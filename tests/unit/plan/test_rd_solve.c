@@ -196,8 +196,8 @@ interpolation_is_monotonic(void **state)
         const ckpi_rdplan_sum a = ckpi_rdplan_at(u, at), b = ckpi_rdplan_at(u, at + 1);
         assert_true(b.bits <= a.bits + 1e-9 && b.err2 >= a.err2 - 1e-9);
         const double d = ldexp(1.0, 0) * exp2((double)at / CKPI_RD_OCTAVE), bits = 0.5 * log2(1.0 + 17.0 / (d * d));
-        assert_true(fabs(a.bits - bits) < 0.02);      /* what is between is about what was measured there */
-        assert_true(fabs(a.err2 / (d * d / 12.0 / (1.0 + d * d / 12.0)) - 1.0) < 0.03);
+        assert_true(fabs(a.bits - bits) < 0.03);      /* what is between is about what was measured there */
+        assert_true(fabs(a.err2 / (d * d / 12.0 / (1.0 + d * d / 12.0)) - 1.0) < 0.04);
     }
 }
 
