@@ -67,7 +67,7 @@ typedef enum ckp_busy { CKP_BUSY_WAIT = 0, CKP_BUSY_SKIP = 1 } ckp_busy;
 typedef struct ckp_run_options {
     size_t size;                 /**< sizeof(ckp_run_options) */
     ckp_coding coding;
-    unsigned key_every;          /**< a key at least every so many checkpoints; default 32; 1: keys only */
+    unsigned key_every;          /**< a key at least every so many checkpoints; default 32; 1: keys only. Earlier after a delta that is no smaller */
     unsigned keep_last;          /**< restorable points to keep, at least 1; 0: all (default) */
     ckp_busy busy;
     unsigned lock_seconds;       /**< a silent writer's lock expires after this; default 60 */

@@ -68,7 +68,7 @@ typedef struct ckp_plan_info {
     double loss;                 /**< as CKP_PLAN_LOSS, expected */
     double multiplier;           /**< loss that a bit is worth */
     unsigned encodes;            /**< that were made */
-    double seconds, encode_seconds;   /**< of measuring and choosing; of one encode */
+    double cpu, encode_cpu;      /**< CPU seconds of all threads: of measuring samples; of the last encode */
 } ckp_plan_info;
 CKP_API void ckp_plan_get_info(const ckp_plan *p, ckp_plan_info *info);
 

@@ -67,7 +67,7 @@ result_of(const ckp_plan *p)
     return Py_BuildValue("{s:N,s:N,s:N,s:K,s:K,s:K,s:d,s:d,s:d,s:d,s:d,s:I,s:d,s:d}", "table", rows_of(p), "steps", steps_of(p), "met",
                          PyBool_FromLong(i.met), "params", (unsigned long long)i.params, "raw_bytes", (unsigned long long)i.raw_bytes, "bytes",
                          (unsigned long long)i.bytes, "bits", i.bits, "bits_all", i.bits_all, "error", i.error, "loss", i.loss, "multiplier",
-                         i.multiplier, "encodes", i.encodes, "seconds", i.seconds, "encode_seconds", i.encode_seconds);
+                         i.multiplier, "encodes", i.encodes, "cpu", i.cpu, "encode_cpu", i.encode_cpu);
 }
 
 /* Of a State, or of a file by its path. */

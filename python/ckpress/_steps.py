@@ -35,8 +35,8 @@ class Planned(NamedTuple):
 
     ``met`` is False where no plan keeps to the budget: the steps are the nearest then. ``bits`` are a planned weight's, ``bits_all`` a
     parameter's over the whole file, ``bytes`` the file's (both 0 where the budget is no size); ``error`` is the root of the mean, over planned
-    weights, of (error / RMS of its tensor)^2; ``loss`` the sum of h e^2 / 2, ``multiplier`` what a bit is worth of it. ``seconds`` were taken by
-    measuring samples, ``encode_seconds`` by one coding of everything; ``encodes`` such codings were made.
+    weights, of (error / RMS of its tensor)^2; ``loss`` the sum of h e^2 / 2, ``multiplier`` what a bit is worth of it. ``encodes`` codings of
+    everything were made; ``cpu`` and ``encode_cpu`` are CPU seconds of all threads for measuring samples and for the last of them.
     """
 
     table: list[PlannedTensor]
@@ -51,8 +51,8 @@ class Planned(NamedTuple):
     loss: float
     multiplier: float
     encodes: int
-    seconds: float
-    encode_seconds: float
+    cpu: float
+    encode_cpu: float
 
 
 def _collect(obj: Any, profile: str) -> Any:

@@ -85,6 +85,12 @@ take_scores(work *w, ckp_error *err)
     return CKP_OK;
 }
 
+static double
+cpu_seconds(const work *w)
+{
+    return ckpi_thread_cpu_seconds() + ckpi_pool_cpu_seconds(w->ctx->pool);
+}
+
 /* ---- what the file costs ---------------------------------------------------------------------------------------------- */
 
 static void
@@ -103,7 +109,7 @@ weigh(work *w, ckp_error *err)
 {
     ckpi_writer *sink = NULL;
     uint64_t codes = 0;
-    const double start = ckpi_seconds(), planned = ckpi_rdplan_total(w->rd).bits;
+    const double start = cpu_seconds(w), planned = ckpi_rdplan_total(w->rd).bits;
 
     apply_steps(w);
     ckp_status st = ckpi_writer_null(&sink, err);
@@ -113,7 +119,7 @@ weigh(work *w, ckp_error *err)
         w->rest = 8.0 * ((double)ckpi_writer_pos(sink) - (double)codes);
         w->scale = planned > 0.0 ? 8.0 * (double)codes / planned : 1.0;
         w->info.encodes++;
-        w->info.encode_seconds = ckpi_seconds() - start;
+        w->info.encode_cpu = cpu_seconds(w) - start;
     }
     ckpi_writer_free(sink);
     return st;
@@ -261,12 +267,12 @@ measure(work *w, ckp_error *err)
     ckp_status st = ckpi_pass_prepare(w->ctx, &w->pass, err);
     if (st != CKP_OK)
         return st;
-    const double start = ckpi_seconds();
+    const double start = cpu_seconds(w);
     ckpi_pass_steps(&w->pass);
     st = ckpi_rdplan_measure(&w->rd, w->ctx, &w->pass, w->score, err);
     if (st == CKP_OK && w->rd->n_units == 0)
         st = ckpi_fail(err, CKP_EINVAL, "nothing to plan: no weight would be coded lossily");
-    w->info.seconds = ckpi_seconds() - start;
+    w->info.cpu = cpu_seconds(w) - start;
     return st;
 }
 

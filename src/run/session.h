@@ -37,6 +37,7 @@ typedef struct ckpi_base_ref {
     char dir[CKPI_DIR_NAME_MAX];
     ckpi_id checkpoint, shard;   /* content ids */
     uint32_t chain;
+    uint64_t key_bytes;          /* of the key's shard behind it; 0: not known */
     ckpi_id table_content;       /* shard that stores table and tree */
     ckpi_buf table_tree;         /* that tree, the dictionary for later ones */
 } ckpi_base_ref;
