@@ -5,8 +5,8 @@
  * Planning: which step each weight of a lossy state should have, so that a budget of size or error is met with the least distortion.
  *
  * Rate-distortion optimal allocation with one Lagrange multiplier over all weights (Shoham and Gersho, "Efficient bit allocation for an arbitrary
- * set of quantizers", 1988). The rate is what the real coder makes of a sample of each weight. The distortion of an error e is h e^2 / 2, with h
- * from the caller's score, else from second moments (Fisher information, v / (1 - b2^t)), else 1 / (RMS of the tensor * RMS of all weights).
+ * set of quantizers", 1988). The rate is what the real coder makes of a sample of each weight. An error e costs h e^2 / 2, with h from the
+ * caller's score, else the root of second moments v / (1 - b2^t), else 1 / (RMS of the tensor * RMS of all weights).
  * A plan's steps go into ckp_coding.steps.
  */
 #include <ckpress/run_file.h>
@@ -21,7 +21,8 @@ typedef enum ckp_plan_target {
     CKP_PLAN_RATIO = 1,  /**< bytes of all tensors over bytes of the file; above 0 */
     CKP_PLAN_BYTES = 2,  /**< of the file; above 0 */
     CKP_PLAN_ERROR = 3,  /**< root of the mean, over planned weights, of (error / RMS of its tensor)^2; above 0 */
-    CKP_PLAN_LOSS = 4    /**< sum of h e^2 / 2 over planned weights: with h from second moments, about the increase of the loss; above 0 */
+    CKP_PLAN_LOSS = 4    /**< sum over planned weights of v e^2 / (2 (1 - b2^t)), with v as Fisher information about the increase of the loss; of
+                              h e^2 / 2 without second moments or with scores; above 0 */
 } ckp_plan_target;
 
 /** How much a tensor matters: the mean over its elements of the second derivative of the loss, or what stands for it (squared gradients). */
@@ -66,7 +67,7 @@ typedef struct ckp_plan_info {
     double bits_all;             /**< of the whole file; 0 without encodes */
     double error;                /**< as CKP_PLAN_ERROR, expected */
     double loss;                 /**< as CKP_PLAN_LOSS, expected */
-    double multiplier;           /**< loss that a bit is worth */
+    double multiplier;           /**< cost that a bit is worth */
     unsigned encodes;            /**< that were made */
     double cpu, encode_cpu;      /**< CPU seconds of all threads: of measuring samples; of the last encode */
 } ckp_plan_info;

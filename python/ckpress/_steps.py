@@ -35,7 +35,7 @@ class Planned(NamedTuple):
 
     ``met`` is False where no plan keeps to the budget: the steps are the nearest then. ``bits`` are a planned weight's, ``bits_all`` a
     parameter's over the whole file, ``bytes`` the file's (both 0 where the budget is no size); ``error`` is the root of the mean, over planned
-    weights, of (error / RMS of its tensor)^2; ``loss`` the sum of h e^2 / 2, ``multiplier`` what a bit is worth of it. ``encodes`` codings of
+    weights, of (error / RMS of its tensor)^2; ``loss`` is what ``max_loss`` of :func:`plan` speaks of, ``multiplier`` the cost that a bit is worth. ``encodes`` codings of
     everything were made; ``cpu`` and ``encode_cpu`` are CPU seconds of all threads for measuring samples and for the last of them.
     """
 
@@ -96,8 +96,8 @@ def plan(
 ) -> Planned:
     """Which step each weight should have: of all that keep to the budget, the steps with the least distortion.
 
-    One Lagrange multiplier over all weights. A weight's rate is what the real coder makes of a sample of it; the distortion of an error e is
-    h e^2 / 2, with h from ``scores``, else from second moments (an Adam optimizer that is saved too), else 1 / (the tensor's RMS * the model's).
+    One Lagrange multiplier over all weights. A weight's rate is what the real coder makes of a sample of it; an error e costs h e^2 / 2, with h from
+    ``scores``, else the root of second moments (of an Adam optimizer that is saved too), else 1 / (the tensor's RMS * the model's).
 
     Args:
         obj_or_path: what :func:`ckpress.save` would be given, a ``state_dict``, or the path of a safetensors, PyTorch or ``.ckp`` file.
@@ -105,7 +105,7 @@ def plan(
         target_ratio: bytes of all tensors over bytes of the file.
         max_bytes: bytes of the file.
         max_error: root of the mean over all weights of (error / RMS of its tensor)^2.
-        max_loss: sum of h e^2 / 2 over all weights.
+        max_loss: sum over all weights of h e^2 / 2, with second moments of v e^2 / 2: about the increase of the loss.
         profile: what else is coded, and how.
         scores: by the name of a weight, how much it matters: the mean of its squared gradients, or anything in proportion to the second
             derivative of the loss; numbers, or tensors and arrays, of which the mean counts. A weight without one counts as if there were none:

@@ -4,13 +4,16 @@
  *
  *   measure   rate and distortion at CKPI_RD_POINTS steps an octave apart, on a sample of each weight: quantized by the engine, coded by
  *             the codec that would write them
- *   choose    for a multiplier: of each weight the step that minimises distortion + multiplier * bits, between the points by interpolation
+ *   choose    for a multiplier: of each weight the step that minimises cost + multiplier * bits, between the points by interpolation
  *   solve     the multiplier by bisection, then all steps by a common factor, until a budget is just met
  *
- * Distortion of a weight w with error e is h e^2 / 2. h is what the caller scored, else (with second moments) v / (1 - b2^t), the diagonal of
- * the Fisher information, else 1 / (RMS of the tensor * RMS of all): halfway between one step for the model and steps in proportion
- * to each tensor's size (docs/decisions/rd-planner.md has what was measured). Small tensors without a score count 4^fine_shift times: as in the
- * profiles, their steps are finer by 2^fine_shift at the same multiplier.
+ * An error e costs h e^2 / 2. h is what the caller scored, else (with second moments) the root of v^ = v / (1 - b2^t), else
+ * 1 / (RMS of the tensor * RMS of all): halfway between one step for the model and steps in proportion to each tensor's size. Small tensors with
+ * neither count 4^fine_shift times: as in the profiles, their steps are finer by 2^fine_shift at the same multiplier.
+ *
+ * v^ estimates the diagonal of the Fisher information, and the loss that is expected is v^ e^2 / 2. But steps that minimise that sum lose more
+ * than steps that follow v^'s fourth root, which is what its root as h comes to: of a few batches' squares only so much is curvature
+ * (docs/decisions/0010).
  *
  * All decisions are exactly rounded double arithmetic in a fixed order: the same plan on every machine and for any number of threads.
  */
@@ -35,7 +38,8 @@ typedef struct ckpi_rdplan_unit {
     bool fixed;                  /* its step was given: stays at 0 */
     double bits[CKPI_RD_POINTS]; /* an element */
     double err2[CKPI_RD_POINTS]; /* an element's squared error over its tensor's mean square, mean */
-    double loss[CKPI_RD_POINTS]; /* h e^2 / 2 of an element, mean */
+    double cost[CKPI_RD_POINTS]; /* h e^2 / 2 of an element, mean: what is minimised */
+    double loss[CKPI_RD_POINTS]; /* the same, with second moments v^ e^2 / 2: what is expected */
     int at;                      /* chosen, CKPI_RD_LOWEST to CKPI_RD_HIGHEST */
 } ckpi_rdplan_unit;
 
@@ -54,9 +58,9 @@ CKP_MUST_USE ckp_status ckpi_rdplan_measure(ckpi_rdplan **out, ckpi_ctx *ctx, co
 void ckpi_rdplan_free(ckpi_rdplan *rd);
 
 /* What a choice amounts to, over all units. */
-typedef struct ckpi_rdplan_sum { double bits, err2, loss, n; } ckpi_rdplan_sum;
+typedef struct ckpi_rdplan_sum { double bits, err2, cost, loss, n; } ckpi_rdplan_sum;
 ckpi_rdplan_sum ckpi_rdplan_total(const ckpi_rdplan *rd);
-/* An element's bits, err2 and loss of one unit at a position (interpolated). */
+/* An element's figures of one unit at a position (interpolated). */
 ckpi_rdplan_sum ckpi_rdplan_at(const ckpi_rdplan_unit *u, int at);
 
 /* The budget: exactly one is set, the others are 0. */
@@ -67,7 +71,7 @@ typedef struct ckpi_rdplan_budget {
 } ckpi_rdplan_budget;
 /*
  * Chooses every unit's position. False when the budget cannot be met (then the nearest: finest or coarsest steps).
- * *multiplier: loss that a bit is worth.
+ * *multiplier: cost that a bit is worth.
  */
 CKP_MUST_USE ckp_status ckpi_rdplan_solve(ckpi_rdplan *rd, const ckpi_rdplan_budget *budget, bool *met, double *multiplier, ckp_error *err);
 /* Step of a planned tensor at its unit's position. */

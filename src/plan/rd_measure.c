@@ -43,7 +43,7 @@ unbias(const ckpi_adam *a)
     return c2 > 0.0 ? 1.0 / c2 : 1.0;
 }
 
-/* h of a tensor's weights where it is one number for all; with second moments, what v is multiplied by. */
+/* h of a tensor's weights where it is one number for all; with second moments, what v is multiplied by, and its root for h. */
 static double
 curvature(const job *j, const ckpi_group *g, uint32_t tensor)
 {
@@ -63,8 +63,10 @@ follows_v(const job *j, const ckpi_group *g, uint32_t tensor)
 
 /* ---- distortion ------------------------------------------------------------------------------------------------------ */
 
+typedef struct point { double err2, cost, loss; } point;
+
 static ckp_status
-add_piece(const job *j, size_t g, size_t k, size_t at, double *err2, double *loss, ckpi_scratch *ws, ckp_error *err)
+add_piece(const job *j, size_t g, size_t k, size_t at, point *to, ckpi_scratch *ws, ckp_error *err)
 {
     const ckpi_group *grp = &j->pred->layout->g[g];
     const ckpi_piece *pc = &grp->piece[k];
@@ -72,7 +74,7 @@ add_piece(const job *j, size_t g, size_t k, size_t at, double *err2, double *los
     const float *w = NULL, *v = NULL, *rec = j->pred->rec[g].wrec + at;
     const uint16_t *raw16 = NULL;
     const bool fisher = follows_v(j, grp, pc->tensor);
-    double sum = 0.0, weighted = 0.0;
+    double sum = 0.0, by_root = 0.0, by_v = 0.0;
 
     ckp_status st = ckpi_piece_f32(&j->pass.state->t[pc->tensor], pc->first, n, &w, &raw16, ws, err);
     if (st == CKP_OK && fisher)
@@ -84,31 +86,36 @@ add_piece(const job *j, size_t g, size_t k, size_t at, double *err2, double *los
         if (!isfinite(e))
             continue;            /* escapes: exact */
         sum += e * e;
-        if (fisher && v[i] > 0.0F && isfinite(v[i]))
-            weighted += e * e * (double)v[i];
+        if (fisher && v[i] > 0.0F && isfinite(v[i])) {
+            by_root += e * e * sqrt((double)v[i]);
+            by_v += e * e * (double)v[i];
+        }
     }
     const double rms = (double)j->pred->rms[pc->tensor];
-    *err2 += rms > 0.0 ? sum / (rms * rms) : 0.0;
-    *loss += 0.5 * curvature(j, grp, pc->tensor) * (fisher ? weighted : sum);
+    const double h = curvature(j, grp, pc->tensor);
+    to->err2 += rms > 0.0 ? sum / (rms * rms) : 0.0;
+    to->cost += 0.5 * (fisher ? sqrt(h) * by_root : h * sum);
+    to->loss += 0.5 * h * (fisher ? by_v : sum);
     return CKP_OK;
 }
 
 static ckp_status
-distortion(const job *j, size_t g, double *err2, double *loss, ckpi_scratch *ws, ckp_error *err)
+distortion(const job *j, size_t g, point *to, ckpi_scratch *ws, ckp_error *err)
 {
     const ckpi_group *grp = &j->pred->layout->g[g];
     size_t at = 0;
     ckp_status st = CKP_OK;
 
-    *err2 = *loss = 0.0;
+    *to = (point){0};
     for (size_t k = 0; st == CKP_OK && k < grp->n_pieces; k++) {
         const size_t mark = ckpi_scratch_mark(ws);
-        st = add_piece(j, g, k, at, err2, loss, ws, err);
+        st = add_piece(j, g, k, at, to, ws, err);
         at += (size_t)grp->piece[k].count;
         ckpi_scratch_release(ws, mark);
     }
-    *err2 /= (double)grp->n;
-    *loss /= (double)grp->n;
+    to->err2 /= (double)grp->n;
+    to->cost /= (double)grp->n;
+    to->loss /= (double)grp->n;
     return st;
 }
 
@@ -174,6 +181,7 @@ make_monotonic(ckpi_rdplan_unit *u)
     for (size_t p = CKPI_RD_POINTS - 1; p-- > 0;) {
         u->bits[p] = fmax(u->bits[p], u->bits[p + 1]);
         u->err2[p] = fmin(u->err2[p], u->err2[p + 1]);
+        u->cost[p] = fmin(u->cost[p], u->cost[p + 1]);
         u->loss[p] = fmin(u->loss[p], u->loss[p + 1]);
     }
 }
@@ -185,14 +193,19 @@ measure_point(const job *j, size_t i, int p, ckpi_stage *stage, lengths *len, ck
 {
     ckpi_rdplan_unit *u = &j->rd->unit[i];
     const size_t n = (size_t)j->pred->layout->g[i].n;
+    point lost;
 
     for (size_t k = 0; k < u->n_tensors; k++)
         j->pred->step[u->tensor[k]] = ldexp(j->rd->anchor[u->tensor[k]], p - CKPI_RD_ZERO);
     ckp_status st = ckpi_pass_group(&j->pass, i, stage, ws, err);
     if (st == CKP_OK)
-        st = distortion(j, i, &u->err2[p], &u->loss[p], ws, err);
-    if (st == CKP_OK)
-        st = rate(j, i, stage, &len->codes[p], &len->escapes[p], ws, err);
+        st = distortion(j, i, &lost, ws, err);
+    if (st != CKP_OK)
+        return st;
+    u->err2[p] = lost.err2;
+    u->cost[p] = lost.cost;
+    u->loss[p] = lost.loss;
+    st = rate(j, i, stage, &len->codes[p], &len->escapes[p], ws, err);
     if (st == CKP_OK && p == 0)
         st = measure_overhead(j, stage->wcode, n, len->codes[p], &len->over.at_finest, ws, err);
     if (st == CKP_OK && p == CKPI_RD_ZERO)

@@ -46,7 +46,7 @@ ckpi_rdplan_at(const ckpi_rdplan_unit *u, int at)
     const double x = (double)rest / CKPI_RD_OCTAVE, part = (double)ckpi_exp2_fixed(rest);
 
     return (ckpi_rdplan_sum){.bits = between(u->bits, p, x), .err2 = between_squares(u->err2, p, x, part),
-                         .loss = between_squares(u->loss, p, x, part), .n = (double)u->n};
+                         .cost = between_squares(u->cost, p, x, part), .loss = between_squares(u->loss, p, x, part), .n = (double)u->n};
 }
 
 static int
@@ -63,6 +63,7 @@ total_at(const ckpi_rdplan *rd, int shift)
         const ckpi_rdplan_sum a = ckpi_rdplan_at(&rd->unit[i], shifted(&rd->unit[i], shift));
         s.bits += a.bits * a.n;
         s.err2 += a.err2 * a.n;
+        s.cost += a.cost * a.n;
         s.loss += a.loss * a.n;
         s.n += a.n;
     }
@@ -85,16 +86,16 @@ ckpi_rdplan_step(const ckpi_rdplan *rd, const ckpi_rdplan_unit *u, uint32_t tens
 
 /* ---- for a multiplier -------------------------------------------------------------------------------------------------- */
 
-typedef struct cost { double bits, loss; } cost;     /* of a whole unit */
+typedef struct price { double bits, cost; } price;     /* of a whole unit */
 
 static void
-choose(ckpi_rdplan *rd, const cost *c, double multiplier)
+choose(ckpi_rdplan *rd, const price *c, double multiplier)
 {
     for (size_t i = 0; i < rd->n_units; i++) {
-        const cost *row = &c[i * CHOICES];
+        const price *row = &c[i * CHOICES];
         size_t best = 0;
         for (size_t k = 1; k < CHOICES; k++)
-            if (row[k].loss + multiplier * row[k].bits < row[best].loss + multiplier * row[best].bits)
+            if (row[k].cost + multiplier * row[k].bits < row[best].cost + multiplier * row[best].bits)
                 best = k;
         rd->unit[i].at = rd->unit[i].fixed ? 0 : CKPI_RD_LOWEST + (int)best * GRAIN;
     }
@@ -111,14 +112,14 @@ fits(const ckpi_rdplan_budget *b, const ckpi_rdplan_sum *s)
 
 /* Multipliers between which every choice lies, from the curves' own slopes. */
 static void
-limits(const ckpi_rdplan *rd, const cost *c, double *lo, double *hi)
+limits(const ckpi_rdplan *rd, const price *c, double *lo, double *hi)
 {
     *lo = 0x1p1000;
     *hi = 0x1p-1000;
     for (size_t i = 0; i < rd->n_units; i++)
         for (size_t k = 1; k < CHOICES; k++) {
-            const cost *a = &c[i * CHOICES + k - 1], *b = a + 1;
-            const double dl = b->loss - a->loss, db = a->bits - b->bits;
+            const price *a = &c[i * CHOICES + k - 1], *b = a + 1;
+            const double dl = b->cost - a->cost, db = a->bits - b->bits;
             if (!(dl > 0.0) || !(db > 0.0))
                 continue;
             *lo = fmin(*lo, dl / db);
@@ -129,7 +130,7 @@ limits(const ckpi_rdplan *rd, const cost *c, double *lo, double *hi)
 }
 
 static double
-bisect(ckpi_rdplan *rd, const cost *c, const ckpi_rdplan_budget *b)
+bisect(ckpi_rdplan *rd, const price *c, const ckpi_rdplan_budget *b)
 {
     const bool coarser_fits = b->bits > 0.0;
     double lo = 0.0, hi = 0.0;
@@ -171,14 +172,14 @@ adjust(ckpi_rdplan *rd, const ckpi_rdplan_budget *b)
 ckp_status
 ckpi_rdplan_solve(ckpi_rdplan *rd, const ckpi_rdplan_budget *budget, bool *met, double *multiplier, ckp_error *err)
 {
-    cost *c = ckpi_malloc(rd->n_units * CHOICES + 1, sizeof *c);
+    price *c = ckpi_malloc(rd->n_units * CHOICES + 1, sizeof *c);
 
     if (c == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "no memory to plan %zu weights", rd->n_units);
     for (size_t i = 0; i < rd->n_units; i++)
         for (size_t k = 0; k < CHOICES; k++) {
             const ckpi_rdplan_sum s = ckpi_rdplan_at(&rd->unit[i], CKPI_RD_LOWEST + (int)k * GRAIN);
-            c[i * CHOICES + k] = (cost){s.bits * s.n, s.loss * s.n};
+            c[i * CHOICES + k] = (price){s.bits * s.n, s.cost * s.n};
         }
     *multiplier = bisect(rd, c, budget);
     adjust(rd, budget);

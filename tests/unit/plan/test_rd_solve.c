@@ -25,7 +25,7 @@ fill(fixture *f, const uint64_t n[UNITS], const double h[UNITS])
         for (int p = 0; p < CKPI_RD_POINTS; p++) {
             const double d = ldexp(1.0, p - CKPI_RD_ZERO);
             u->err2[p] = d * d / 12.0 / (1.0 + d * d / 12.0);
-            u->loss[p] = 0.5 * h[i] * u->err2[p];
+            u->cost[p] = u->loss[p] = 0.5 * h[i] * u->err2[p];
             u->bits[p] = 0.5 * log2(1.0 + 17.0 / (d * d));
         }
     }
@@ -169,7 +169,7 @@ nothing_to_choose(void **state)
     fill(&f, (const uint64_t[]){1000, 1000, 1000}, (const double[]){1.0, 1.0, 1.0});
     for (int i = 0; i < UNITS; i++)
         for (int p = 0; p < CKPI_RD_POINTS; p++)
-            f.unit[i].bits[p] = f.unit[i].err2[p] = f.unit[i].loss[p] = 0.0;
+            f.unit[i].bits[p] = f.unit[i].err2[p] = f.unit[i].cost[p] = f.unit[i].loss[p] = 0.0;
     const ckpi_rdplan_budget b = {.bits = 10.0}, e = {.err = 0.1};
     assert_ok(ckpi_rdplan_solve(&f.rd, &b, &met, &multiplier, NULL));
     assert_true(met && isfinite(multiplier));
