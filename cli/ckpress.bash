@@ -15,7 +15,7 @@ _ckpress() {
     --threads|-T) return ;;
     esac
     if [ "$COMP_CWORD" = 1 ] || [ "${COMP_WORDS[1]}" = help ]; then
-        COMPREPLY=($(compgen -W "compress decompress plan info ls verify extract salvage help version" -- "$word"))
+        COMPREPLY=($(compgen -W "compress decompress plan info ls verify extract report salvage help version" -- "$word"))
         return
     fi
     case ${COMP_WORDS[1]} in
@@ -26,6 +26,7 @@ _ckpress() {
     ls) options="--base --json -q --quiet -h --help " ;;
     verify) options="--base --structure --data --decode -T --threads --json -q --quiet -h --help " ;;
     extract) options="-o --output -f --force --base --format --as --progress -q --quiet -h --help " ;;
+    report) options="-o --output -f --force --json -q --quiet -h --help " ;;
     salvage) options="-o --output -f --force --base --json -q --quiet -v --verbose -h --help " ;;
     help) options="--man --completion -q --quiet -h --help " ;;
     version) options="-q --quiet -h --help " ;;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "json.h"
 #include "place.h"
+#include "settings.h"
 #include "table.h"
 
 /* Everything that is shown, gathered once for both ways of showing it. */
@@ -18,6 +19,7 @@ typedef struct facts {
     ckp_tensor_info *lossy;  /* worst first */
     size_t n_lossy;
     bool matched;            /* roles are not stored but found */
+    cli_settings set;
     ckp_list_entry *chain;   /* of a run: bases, nearest first */
     size_t n_chain;
 } facts;
@@ -141,7 +143,7 @@ gather_chain(facts *f)
 
 /* ---- showing -------------------------------------------------------------------------------------------------------- */
 
-/* Plain files do not say by which profile they were made, only whether anything was lost. */
+/* A file that does not record its profile still says whether anything was lost. */
 static const char *
 profile_of(const facts *f)
 {
@@ -221,13 +223,16 @@ static void
 print_metrics(const facts *f)
 {
     ckp_metric m;
+    size_t n = 0;
 
     for (size_t i = 0; ckp_checkpoint_metric(f->ck, i, &m); i++) {
-        (void)fputs(i == 0 ? "metrics: " : ", ", stdout);
+        if (cli_is_measured(m.name))
+            continue;
+        (void)fputs(n++ == 0 ? "metrics: " : ", ", stdout);
         cli_safe(stdout, m.name);
         (void)printf(" %g", m.value);
     }
-    if (ckp_checkpoint_metric(f->ck, 0, &m))
+    if (n != 0)
         (void)putchar('\n');
 }
 
@@ -252,6 +257,8 @@ print_human(const facts *f)
         cli_safe(stdout, f->i.name);
         (void)printf("), sequence %llu, restore count %llu", (unsigned long long)f->i.sequence, (unsigned long long)f->i.restore_count);
     }
+    if (!f->i.lossy && f->i.profile != CKP_PROFILE_LOSSLESS)
+        (void)fputs(", all of it lossless", stdout);
     (void)printf("\n%llu tensors", (unsigned long long)f->tensors);
     if (f->aliases != 0)
         (void)printf(", %llu of them aliases", (unsigned long long)f->aliases);
@@ -265,10 +272,12 @@ print_human(const facts *f)
         }
     }
     print_metrics(f);
+    cli_recorded_print(f->ck);
     (void)putchar('\n');
     print_roles(f);
     if (f->matched)
         (void)puts("  (roles by names and shapes: a lossless file stores none)");
+    cli_settings_print(&f->set);
     print_errors(f);
 }
 
@@ -301,6 +310,7 @@ print_json(const facts *f)
         cli_json_u64(&j, "restore_count", f->i.restore_count);
         json_metrics(&j, f);
     }
+    cli_settings_json(&j, &f->set, f->ck);
     char version[32];
     (void)snprintf(version, sizeof version, "%u.%u", f->i.format_major, f->i.format_minor);
     cli_json_str(&j, "format", version);
@@ -356,6 +366,8 @@ info(const cli_args *a)
         code = gather_tensors(&f);
     }
     if (code == CLI_OK)
+        code = cli_settings_gather(&f.set, f.ck);
+    if (code == CLI_OK)
         code = gather_chain(&f);
     if (code == CLI_OK) {
         if (a->json)
@@ -363,6 +375,8 @@ info(const cli_args *a)
         else
             print_human(&f);
     }
+    if (code == CLI_OK && !a->json && place.is_run && !place.has_step)
+        code = cli_measured_print(place.path, a->verbose);
     free(f.lossy);
     free(f.chain);
     ckp_checkpoint_close(f.ck);
@@ -376,8 +390,9 @@ const cli_command cli_cmd_info = {
     .summary = "Describe a file, or a checkpoint of a run",
     .text = "Shows kind, profile, lineage, what each role costs in bits a parameter (of that role; the line \"all\" counts everything stored by\n"
             "parameters of the model), and for lossy tensors the error that was recorded when they were saved. Of a run, the newest checkpoint\n"
-            "or that of STEP, with the metrics that were saved with it. Lossless files of PyTorch files store no roles: they are found by\n"
-            "names and shapes where that is certain. A delta file needs its base.\n"
+            "or that of STEP, with the metrics that were saved with it, the settings it was coded with and, where eval_fn measured it, the loss of\n"
+            "live and decoded weights; without STEP, that of the last eight that were measured (-v: all). Lossless files of PyTorch files\n"
+            "store no roles: they are found by names and shapes where that is certain. A delta file needs its base.\n"
             "\n"
             "  ckpress info runs/gpt\n"
             "  ckpress info runs/gpt@12000 --json",

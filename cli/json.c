@@ -3,25 +3,12 @@
 #include <string.h>
 #include "json.h"
 
-/* Length of the UTF-8 sequence at p, 0 when it is none: file names can be anything. */
-static size_t
-utf8_len(const unsigned char *p)
-{
-    const size_t n = p[0] < 0x80 ? 1 : p[0] >= 0xC2 && p[0] < 0xE0 ? 2 : p[0] >= 0xE0 && p[0] < 0xF0 ? 3 : p[0] >= 0xF0 && p[0] < 0xF5 ? 4 : 0;
-
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xC0) != 0x80)
-            return 0;
-    const bool bad = n == 3 && ((p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] >= 0xA0));
-    return bad || (n == 4 && ((p[0] == 0xF0 && p[1] < 0x90) || (p[0] == 0xF4 && p[1] >= 0x90))) ? 0 : n;
-}
-
 static void
 put_string(const char *s)
 {
     (void)putchar('"');
     for (const unsigned char *p = (const unsigned char *)s; *p != '\0';) {
-        const size_t n = utf8_len(p);
+        const size_t n = cli_utf8_len(p);
         if (n == 0)
             (void)fputs("\\ufffd", stdout);
         else if (*p == '"' || *p == '\\')

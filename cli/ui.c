@@ -72,6 +72,18 @@ cli_told(ckp_status st, const ckp_error *e)
     return cli_fail(cli_code(st), "%s", e->text[0] != '\0' ? e->text : ckp_status_name(st));
 }
 
+size_t
+cli_utf8_len(const unsigned char *p)
+{
+    const size_t n = p[0] < 0x80 ? 1 : p[0] >= 0xC2 && p[0] < 0xE0 ? 2 : p[0] >= 0xE0 && p[0] < 0xF0 ? 3 : p[0] >= 0xF0 && p[0] < 0xF5 ? 4 : 0;
+
+    for (size_t i = 1; i < n; i++)
+        if ((p[i] & 0xC0) != 0x80)
+            return 0;
+    const bool bad = n == 3 && ((p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] >= 0xA0));
+    return bad || (n == 4 && ((p[0] == 0xF0 && p[1] < 0x90) || (p[0] == 0xF4 && p[1] >= 0x90))) ? 0 : n;
+}
+
 /* ---- numbers ------------------------------------------------------------------------------------------------------ */
 
 static const char *

@@ -21,6 +21,8 @@ int cli_told(ckp_status st, const ckp_error *e);
 
 /* Text from files may hold control characters that a terminal would obey: they are shown as "?". */
 void cli_safe(FILE *f, const char *text);
+/* Length of the UTF-8 sequence at p, 0 when it is none: file names can be anything. */
+size_t cli_utf8_len(const unsigned char *p);
 /* Three digits: "21.3 MB" of 10^6 bytes, "112 M" without a unit. Returns buf. */
 typedef struct cli_text { char s[32]; } cli_text;
 const char *cli_size(cli_text *t, uint64_t bytes);

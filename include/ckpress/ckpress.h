@@ -5,6 +5,7 @@
 #include <ckpress/base.h>
 #include <ckpress/run.h>
 #include <ckpress/run_file.h>
+#include <ckpress/run_inspect.h>
 #include <ckpress/run_plan.h>
 #include <ckpress/state.h>
 #endif

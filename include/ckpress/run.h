@@ -34,6 +34,39 @@ typedef struct ckp_tensor_step {
 #define CKP_STEP_MIN 1e-30
 #define CKP_STEP_MAX 1e30
 
+/** What tells which weights matter least. */
+typedef enum ckp_score {
+    CKP_SCORE_MAGNITUDE = 0,     /**< |w| */
+    CKP_SCORE_SENSITIVITY = 1    /**< |g * w| (ckp_sensitivity), else sqrt(v) * |w| with Adam's second moment; where neither is there, |w| */
+} ckp_score;
+
+/** Sensitivities of one tensor: averages of |g * w| over some batches, as the caller has collected them. */
+typedef struct ckp_sensitivity {
+    const char *name;            /**< of the tensor in the state */
+    const float *score;          /**< one for each element that the state holds of it, row-major; the sign does not matter, NaN protects */
+    uint64_t count;              /**< of them: must equal the tensor's elements */
+} ckp_sensitivity;
+
+/**
+ * Weights coded the way of DynaQuant / Inshrinkerator: the top fraction by magnitude, and the top fraction by sensitivity, is kept as bf16;
+ * the lowest fraction becomes zero; all others get the nearest of a few centres, which are placed by exact one-dimensional clustering. Fractions
+ * are of all values of one kind of layer: embedding, attention, convolution, linear (told by names and shapes). So are coded weights of at least
+ * 4096 elements and two dimensions, with or without moments; smaller ones and moments as the profile does. Initialise with CKP_DYNAQUANT_INIT.
+ */
+typedef struct ckp_dynaquant {
+    size_t size;                 /**< sizeof(ckp_dynaquant) */
+    unsigned bins;               /**< centres of a tensor, 1 to 32 */
+    unsigned bins_embedding;     /**< the same of embeddings */
+    double prune;                /**< fraction that becomes zero, 0 to below 1 */
+    ckp_score prune_by;
+    double protect;              /**< fraction that is kept, by each of magnitude and sensitivity; 0 to below 1 */
+    const char *const *embeddings;   /**< names of embedding weights; NULL: those whose names say so ("embed", "wte", "wpe") */
+    size_t n_embeddings;
+    const ckp_sensitivity *sensitivity;   /**< names that are not in the state do not matter */
+    size_t n_sensitivity;
+} ckp_dynaquant;
+#define CKP_DYNAQUANT_INIT {sizeof(ckp_dynaquant), 16, 32, 0.2, CKP_SCORE_MAGNITUDE, 0.005, NULL, 0, NULL, 0}
+
 /** How to code. Initialise with CKP_CODING_INIT. */
 typedef struct ckp_coding {
     size_t size;                 /**< sizeof(ckp_coding) */
@@ -44,6 +77,8 @@ typedef struct ckp_coding {
     uint64_t memory_budget;      /**< bytes of extra memory, 0: a default by the state's size; ELIMIT when it cannot be kept */
     ckp_progress_fn progress;    /**< may be NULL */
     void *progress_user;
+    const ckp_dynaquant *dynaquant;   /**< weights by codebooks instead of grids; NULL: grids. Lossy profiles only. ckp_run_open copies it; its
+                                           sensitivities must stay where they are until the run is closed */
     /**
      * Steps by name, n_steps of them, for lossy profiles; tensors that are not named keep the profile's. A named weight without moments has
      * that step for all its elements, however small it is: values k * step (k from -127 to 127, product in f32) come back exactly. With second
@@ -54,7 +89,7 @@ typedef struct ckp_coding {
     const ckp_tensor_step *steps;
     size_t n_steps;
 } ckp_coding;
-#define CKP_CODING_INIT {sizeof(ckp_coding), CKP_PROFILE_LOSSLESS, 1.0, 0, 0, 0, NULL, NULL, NULL, 0}
+#define CKP_CODING_INIT {sizeof(ckp_coding), CKP_PROFILE_LOSSLESS, 1.0, 0, 0, 0, NULL, NULL, NULL, NULL, 0}
 
 /* ---- a training run: writing ------------------------------------------------------------------------------------ */
 
@@ -91,8 +126,9 @@ typedef struct ckp_save_options {
     const ckp_metric *metrics;
     size_t n_metrics;
     double quality;              /**< of this save alone; 0: the run's */
+    const ckp_dynaquant *dynaquant;   /**< of this save alone, used during the call only; NULL: the run's */
 } ckp_save_options;
-#define CKP_SAVE_OPTIONS_INIT {sizeof(ckp_save_options), false, false, false, NULL, 0, 0.0}
+#define CKP_SAVE_OPTIONS_INIT {sizeof(ckp_save_options), false, false, false, NULL, 0, 0.0, NULL}
 
 /**
  * Saves a state. Returns when the live tensors may change; coding, writing, fsync and commit go on in the background.
@@ -121,10 +157,25 @@ CKP_API ckp_status ckp_run_close(ckp_run *run, ckp_error *err);
 CKP_MUST_USE CKP_API ckp_status ckp_run_stage(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_options *opt, bool *staged,
                                               ckp_error *err);
 /**
- * Stages the same state again, which must not have changed, with another quality, as a key. A failure forgets the staged save.
+ * Stages the same state again, which must not have changed, with another quality, as a key: by grids, also where the save was staged by
+ * DynaQuant. A failure forgets the staged save.
  * @param quality  0.01 to 100.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_run_restage(ckp_run *run, ckp_state *state, double quality, ckp_error *err);
+/**
+ * Codes the weights of the staged save again by DynaQuant; the state must not have changed. A delta stays one, and moments are not looked at
+ * again, when the save was staged by DynaQuant; else it becomes a key. A failure forgets the staged save, but for CKP_EINVAL.
+ * @param config  used during the call only.
+ * @return CKP_EINVAL: nothing is staged, an option out of range, another state; CKP_EMISMATCH: a sensitivity of another size than its tensor.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_run_restage_dynaquant(ckp_run *run, ckp_state *state, const ckp_dynaquant *config, ckp_error *err);
+/**
+ * What the staged save's tensors of one role will take in its file: parameters and codes, without the heads of frames (some 40 bytes each).
+ * Codes them, as committing will, and throws that away.
+ * @param role  of what the state has beside moments: weights, masters, others.
+ * @return CKP_EINVAL: nothing is staged, or a role of moments; CKP_ENOMEM.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_run_staged_bytes(ckp_run *run, ckp_role role, uint64_t *bytes, ckp_error *err);
 /** Whether the staged save is a key; false when none is staged. */
 CKP_API bool ckp_run_staged_key(const ckp_run *run);
 /** Gives the staged save to the background. `more` metrics (n of them, may be NULL) are added to those of its options. */
@@ -177,10 +228,11 @@ typedef struct ckp_checkpoint_info {
     uint64_t step, sequence, restore_count;   /**< 0 for plain files */
     bool is_delta, lossy;
     unsigned chain;              /**< deltas behind the key, this one included */
-    ckp_profile profile;
+    ckp_profile profile;         /**< lossless also for a file that does not record it */
     unsigned format_major, format_minor;
     uint64_t raw_bytes, stored_bytes, overhead_bytes;
     uint64_t stored_by_role[7], raw_by_role[7], params_by_role[7];
+    double rms_error_by_role[7], max_error_by_role[7];   /**< largest of the role's tensors, relative to the tensor's RMS; 0 when none is recorded */
     char content_id[33], base_id[33];         /**< hex; base "" for a key */
     char name[256];              /**< directory in the run, or file */
 } ckp_checkpoint_info;
@@ -265,8 +317,12 @@ typedef struct ckp_list_entry {
     uint64_t stored_bytes, raw_bytes, params;
     int64_t saved_unix;          /**< seconds; information only */
     uint64_t base_step;
+    uint64_t restore_count;
+    unsigned chain;              /**< deltas behind the key, this one included */
+    ckp_profile profile;
     char dir[256];
     char base_dir[256];
+    char parent_dir[256];        /**< of the checkpoint that this state was trained from; "" at the start of a training */
     char health[256];            /**< "ok", or what is wrong */
     const void *manifest;        /**< for ckp_list_entry_metric; valid during fn only */
 } ckp_list_entry;

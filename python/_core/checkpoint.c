@@ -101,7 +101,13 @@ next_metric(const void *of, size_t index, ckp_metric *out)
     return ckp_checkpoint_metric(of, index, out);
 }
 
-PyDoc_STRVAR(info_doc, "info() -> dict\n--\n\nStep, lineage, sizes in bytes, metrics.");
+static bool
+next_setting(const void *of, size_t index, ckp_metric *out)
+{
+    return ckp_checkpoint_setting(of, index, out);
+}
+
+PyDoc_STRVAR(info_doc, "info() -> dict\n--\n\nStep, lineage, sizes in bytes, metrics, settings.");
 
 static PyObject *
 checkpoint_info(checkpoint_object *self, PyObject *unused)
@@ -112,7 +118,7 @@ checkpoint_info(checkpoint_object *self, PyObject *unused)
     ckp_checkpoint_info info = {.size = sizeof info};
     ckp_checkpoint_get_info(self->ck, &info);
     PyObject *d = info_dict(&info);
-    if (d != NULL && !ckpy_set(d, "metrics", ckpy_metrics(next_metric, self->ck)))
+    if (d != NULL && !(ckpy_set(d, "metrics", ckpy_metrics(next_metric, self->ck)) && ckpy_set(d, "settings", ckpy_metrics(next_setting, self->ck))))
         Py_CLEAR(d);
     leave(self);
     return d;

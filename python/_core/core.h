@@ -83,6 +83,20 @@ typedef struct ckpy_targets {
 bool ckpy_targets_from(ckpy_targets *all, PyObject *list);
 void ckpy_targets_free(ckpy_targets *all);
 
+/** A configuration with what it points into: names of the tuple's strings, which must outlive it. */
+typedef struct ckpy_dynaquant {
+    ckp_dynaquant config;
+    const ckp_dynaquant *given;  /* &config, or NULL for None: the struct must not move */
+    const char **name;
+    ckp_sensitivity *score;
+    ckpy_memory *memory;
+    size_t n_memory;
+} ckpy_dynaquant;
+/** From None or (bins, bins_embedding, prune, prune_by, protect, (embedding name, ...), ((name, data pointer or buffer, count), ...)). false with an
+    exception set; *out is then empty. */
+bool ckpy_dynaquant_from(ckpy_dynaquant *out, PyObject *tuple);
+void ckpy_dynaquant_free(ckpy_dynaquant *d);
+
 /** Sets dict[key] and gives up `value` (NULL: an exception is set). */
 bool ckpy_set(PyObject *dict, const char *key, PyObject *value);
 /** {role name: n} of the roles with n > 0. */

@@ -96,6 +96,15 @@ take_notice(void *user, const char *text)
 typedef ckp_status (*convert_fn)(const char *in, const char *out, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err);
 
 static PyObject *
+converted(ckp_status st, const ckp_convert_result *res, const ckp_error *err, PyObject *notices)
+{
+    if (st != CKP_OK)
+        return ckpy_raise(st, err);
+    return Py_BuildValue("{s:K,s:K,s:K,s:s,s:O}", "in_bytes", (unsigned long long)res->in_bytes, "out_bytes", (unsigned long long)res->out_bytes,
+                         "tensors", (unsigned long long)res->tensors, "kind", res->kind, "notices", notices);
+}
+
+static PyObject *
 convert(PyObject *args, convert_fn fn)
 {
     PyObject *in = NULL, *out = NULL, *coding_arg, *bases_arg, *progress, *result = NULL, *notices = NULL;
@@ -121,12 +130,7 @@ convert(PyObject *args, convert_fn fn)
     Py_BEGIN_ALLOW_THREADS
     st = fn(PyBytes_AsString(in), PyBytes_AsString(out), &opt, &res, &err);
     Py_END_ALLOW_THREADS
-    if (st == CKP_OK)
-        result = Py_BuildValue("{s:K,s:K,s:K,s:s,s:O}", "in_bytes", (unsigned long long)res.in_bytes, "out_bytes",
-                               (unsigned long long)res.out_bytes, "tensors", (unsigned long long)res.tensors, "kind", res.kind, "notices",
-                               notices);
-    else
-        ckpy_raise(st, &err);
+    result = converted(st, &res, &err, notices);
 done:
     ckpy_paths_free(&bases);
     ckpy_coding_free(&opt.coding);
@@ -152,6 +156,40 @@ file_decompress(PyObject *module, PyObject *args)
 {
     (void)module;
     return convert(args, ckp_decompress);
+}
+
+PyDoc_STRVAR(export_doc, "export(checkpoint, dst, coding, replace, progress) -> dict\n--\n\nAn open checkpoint as a .pt or safetensors file.");
+
+static PyObject *
+file_export(PyObject *module, PyObject *args)
+{
+    const ckpy_types *types = PyModule_GetState(module);
+    PyObject *out = NULL, *ck_arg, *coding_arg, *progress, *result = NULL, *notices = NULL;
+    ckp_checkpoint *ck = NULL;
+    int replace;
+    if (!PyArg_ParseTuple(args, "OO&OpO:export", &ck_arg, PyUnicode_FSConverter, &out, &coding_arg, &replace, &progress))
+        return NULL;
+    ckp_convert_options opt = CKP_CONVERT_OPTIONS_INIT;
+    notices = PyList_New(0);
+    if (notices == NULL || !ckpy_coding_from(&opt.coding, coding_arg) || (ck = ckpy_checkpoint_take(ck_arg, types)) == NULL)
+        goto done;
+    opt.coding.progress = ckpy_progress;
+    opt.coding.progress_user = progress;
+    opt.replace = replace != 0;
+    opt.notice = take_notice;
+    opt.notice_user = notices;
+    ckp_convert_result res = {.size = sizeof res};
+    ckp_error err = {0};
+    ckp_status st;
+    Py_BEGIN_ALLOW_THREADS
+    st = ckp_checkpoint_export(ck, PyBytes_AsString(out), &opt, &res, &err);
+    Py_END_ALLOW_THREADS
+    result = converted(st, &res, &err, notices);
+    ckpy_checkpoint_give_back(ck_arg);
+done:
+    Py_XDECREF(notices);
+    Py_XDECREF(out);
+    return result;
 }
 
 /* (what, status, text) a finding. The library may call from its own threads, hence the lock. */
@@ -237,17 +275,24 @@ next_metric(const void *of, size_t index, ckp_metric *out)
     return ckp_list_entry_metric(of, index, out);
 }
 
+static bool
+next_setting(const void *of, size_t index, ckp_metric *out)
+{
+    return ckp_list_entry_setting(of, index, out);
+}
+
 /* Appends a dict; on failure the exception stays set and stops the listing. */
 static int
 take_entry(void *user, const ckp_list_entry *e)
 {
     const PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *d = Py_BuildValue("{s:K,s:K,s:N,s:K,s:K,s:K,s:L,s:K,s:s,s:s,s:s}", "step", (unsigned long long)e->step, "sequence",
+    PyObject *d = Py_BuildValue("{s:K,s:K,s:N,s:K,s:K,s:K,s:L,s:K,s:s,s:s,s:s,s:s,s:K,s:s}", "step", (unsigned long long)e->step, "sequence",
                                 (unsigned long long)e->sequence, "is_delta", PyBool_FromLong(e->is_delta), "stored_bytes",
                                 (unsigned long long)e->stored_bytes, "raw_bytes", (unsigned long long)e->raw_bytes, "params",
                                 (unsigned long long)e->params, "saved_unix", (long long)e->saved_unix, "base_step",
-                                (unsigned long long)e->base_step, "dir", e->dir, "base_dir", e->base_dir, "health", e->health);
-    if (d != NULL && !ckpy_set(d, "metrics", ckpy_metrics(next_metric, e)))
+                                (unsigned long long)e->base_step, "dir", e->dir, "base_dir", e->base_dir, "health", e->health, "profile",
+                                ckp_profile_name(e->profile), "restore_count", (unsigned long long)e->restore_count, "parent_dir", e->parent_dir);
+    if (d != NULL && !(ckpy_set(d, "metrics", ckpy_metrics(next_metric, e)) && ckpy_set(d, "settings", ckpy_metrics(next_setting, e))))
         Py_CLEAR(d);
     const int stop = d != NULL && PyList_Append(user, d) == 0 ? 0 : -1;
     Py_XDECREF(d);
@@ -312,6 +357,7 @@ PyMethodDef ckpy_file_functions[] = {
     {"compress", file_compress, METH_VARARGS, compress_doc},
     {"decompress", file_decompress, METH_VARARGS, decompress_doc},
     {"plan", ckpy_plan, METH_VARARGS, plan_doc},
+    {"export", file_export, METH_VARARGS, export_doc},
     {"verify", file_verify, METH_VARARGS, verify_doc},
     {"salvage", file_salvage, METH_VARARGS, salvage_doc},
     {"list_run", list_run, METH_VARARGS, list_doc},

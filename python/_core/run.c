@@ -115,26 +115,28 @@ metrics_from(ckp_metric **out, size_t *n, PyObject *dict)
     return true;
 }
 
-PyDoc_STRVAR(save_doc, "save(step, state, final=False, key=False, wait=False, metrics=None, quality=0) -> bool\n--\n\n"
+PyDoc_STRVAR(save_doc, "save(step, state, final=False, key=False, wait=False, metrics=None, quality=0, dynaquant=None) -> bool\n--\n\n"
                        "Returns when the live tensors may change; False when it was skipped.");
 
 static PyObject *
 run_save(run_object *self, PyObject *args)
 {
     unsigned long long step;
-    PyObject *state_arg, *metrics = Py_None;
+    PyObject *state_arg, *metrics = Py_None, *config = Py_None, *result = NULL;
     int final = 0, key = 0, wait = 0;
     ckp_save_options opt = CKP_SAVE_OPTIONS_INIT;
-    if (!PyArg_ParseTuple(args, "KO|pppOd:save", &step, &state_arg, &final, &key, &wait, &metrics, &opt.quality))
-        return NULL;
     ckp_metric *list = NULL;
-    if (!metrics_from(&list, &opt.n_metrics, metrics))
+    ckpy_dynaquant dq;
+    if (!PyArg_ParseTuple(args, "KO|pppOdO:save", &step, &state_arg, &final, &key, &wait, &metrics, &opt.quality, &config) ||
+        !ckpy_dynaquant_from(&dq, config))
         return NULL;
+    opt.dynaquant = dq.given;
+    if (!metrics_from(&list, &opt.n_metrics, metrics))
+        goto done;
     opt.final = final != 0;
     opt.key = key != 0;
     opt.wait = wait != 0;
     opt.metrics = list;
-    PyObject *result = NULL;
     ckp_state *state = ckpy_state_take(state_arg, ckpy_types_of((PyObject *)self));
     if (state == NULL)
         goto done;
@@ -151,25 +153,29 @@ run_save(run_object *self, PyObject *args)
     ckpy_state_give_back(state_arg);
 done:
     PyMem_Free(list);
+    ckpy_dynaquant_free(&dq);
     return result;
 }
 
 /* ---- saves that are held ---------------------------------------------------------------------------------------- */
 
-PyDoc_STRVAR(stage_doc, "stage(step, state, key=False, metrics=None, quality=0) -> bool | None\n--\n\n"
+PyDoc_STRVAR(stage_doc, "stage(step, state, key=False, metrics=None, quality=0, dynaquant=None) -> bool | None\n--\n\n"
                         "As save(), but held: nothing is written before commit(). Whether it is a key; None when it was skipped.");
 
 static PyObject *
 run_stage(run_object *self, PyObject *args)
 {
     unsigned long long step;
-    PyObject *state_arg, *metrics = Py_None, *result = NULL;
+    PyObject *state_arg, *metrics = Py_None, *config = Py_None, *result = NULL;
     int key = 0;
     ckp_save_options opt = CKP_SAVE_OPTIONS_INIT;
     ckp_metric *list = NULL;
-    if (!PyArg_ParseTuple(args, "KO|pOd:stage", &step, &state_arg, &key, &metrics, &opt.quality) ||
-        !metrics_from(&list, &opt.n_metrics, metrics))
+    ckpy_dynaquant dq;
+    if (!PyArg_ParseTuple(args, "KO|pOdO:stage", &step, &state_arg, &key, &metrics, &opt.quality, &config) || !ckpy_dynaquant_from(&dq, config))
         return NULL;
+    opt.dynaquant = dq.given;
+    if (!metrics_from(&list, &opt.n_metrics, metrics))
+        goto done;
     opt.key = key != 0;
     opt.metrics = list;
     ckp_state *state = ckpy_state_take(state_arg, ckpy_types_of((PyObject *)self));
@@ -188,6 +194,7 @@ run_stage(run_object *self, PyObject *args)
     ckpy_state_give_back(state_arg);
 done:
     PyMem_Free(list);
+    ckpy_dynaquant_free(&dq);
     return result;
 }
 
@@ -214,6 +221,50 @@ run_restage(run_object *self, PyObject *args)
     }
     ckpy_state_give_back(state_arg);
     return result;
+}
+
+PyDoc_STRVAR(restage_dynaquant_doc, "restage_dynaquant(state, dynaquant)\n--\n\nCodes the weights of the staged save again by another configuration:\n"
+                                    "(bins, bins_embedding, prune, prune_by, protect, embeddings, sensitivity).");
+
+static PyObject *
+run_restage_dynaquant(run_object *self, PyObject *args)
+{
+    PyObject *state_arg, *config, *result = NULL;
+    ckpy_dynaquant dq;
+    if (!PyArg_ParseTuple(args, "OO:restage_dynaquant", &state_arg, &config) || !ckpy_dynaquant_from(&dq, config))
+        return NULL;
+    ckp_state *state = ckpy_state_take(state_arg, ckpy_types_of((PyObject *)self));
+    if (state != NULL && enter(self)) {
+        ckp_error err = {0};
+        ckp_status st;
+        Py_BEGIN_ALLOW_THREADS
+        st = ckp_run_restage_dynaquant(self->run, state, dq.given, &err);
+        Py_END_ALLOW_THREADS
+        leave(self);
+        result = st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+    }
+    if (state != NULL)
+        ckpy_state_give_back(state_arg);
+    ckpy_dynaquant_free(&dq);
+    return result;
+}
+
+PyDoc_STRVAR(staged_bytes_doc, "staged_bytes(role) -> int\n--\n\nBytes that the staged save's tensors of a role will take, without heads of frames.");
+
+static PyObject *
+run_staged_bytes(run_object *self, PyObject *args)
+{
+    int role;
+    if (!PyArg_ParseTuple(args, "i:staged_bytes", &role) || !enter(self))
+        return NULL;
+    ckp_error err = {0};
+    uint64_t bytes = 0;
+    ckp_status st;
+    Py_BEGIN_ALLOW_THREADS
+    st = ckp_run_staged_bytes(self->run, (ckp_role)role, &bytes, &err);
+    Py_END_ALLOW_THREADS
+    leave(self);
+    return st == CKP_OK ? PyLong_FromUnsignedLongLong(bytes) : ckpy_raise(st, &err);
 }
 
 PyDoc_STRVAR(staged_read_doc, "staged_read(targets)\n--\n\nWeights of the staged save as a restore would give them. Targets as for\n"
@@ -399,6 +450,8 @@ static PyMethodDef methods[] = {
     {"save", (PyCFunction)(void (*)(void))run_save, METH_VARARGS, save_doc},
     {"stage", (PyCFunction)(void (*)(void))run_stage, METH_VARARGS, stage_doc},
     {"restage", (PyCFunction)(void (*)(void))run_restage, METH_VARARGS, restage_doc},
+    {"restage_dynaquant", (PyCFunction)(void (*)(void))run_restage_dynaquant, METH_VARARGS, restage_dynaquant_doc},
+    {"staged_bytes", (PyCFunction)(void (*)(void))run_staged_bytes, METH_VARARGS, staged_bytes_doc},
     {"staged_read", (PyCFunction)(void (*)(void))run_staged_read, METH_O, staged_read_doc},
     {"commit", (PyCFunction)(void (*)(void))run_commit, METH_VARARGS, commit_doc},
     {"unstage", (PyCFunction)(void (*)(void))run_unstage, METH_NOARGS, unstage_doc},

@@ -16,6 +16,7 @@ from . import _core, _rng
 from ._coding import Profile, coding, whole
 from ._collect import Collector
 from ._decode import parse
+from ._dynaquant import Bound, Config, DynaQuant
 from ._file import PathLike
 from ._guard import Guard, Measured
 from ._names import Attr
@@ -56,6 +57,9 @@ class Checkpointer:
             at last losslessly (docs/quality.md, "A budget for the loss"). It runs on the thread that calls save(), in addition to the stall.
         max_loss_increase: by how much the decoded weights' loss may exceed the live ones', as a share of it: 0.01 is one per cent.
         eval_every: measure every so many saves; the first of a process and keys are always measured.
+        dynaquant: lossy weights by codebooks instead of steps: a dict of ``bins`` (16), ``bins_embedding`` (32), ``prune`` (0.2), ``prune_by``
+            (``"magnitude"``, or ``"sensitivity"``), ``protect`` (0.005) and ``sensitivity`` (docs/quality.md, "DynaQuant"). For matrices of
+            4096 elements or more, whatever the optimizer; the rest as the profile does.
         final_on_close: see :meth:`close`.
         signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (a handler that was set before
             is called too). Main thread only.
@@ -88,6 +92,7 @@ class Checkpointer:
         eval_fn: Callable[..., Any] | None = None,
         max_loss_increase: float = 0.01,
         eval_every: int = 10,
+        dynaquant: Mapping[str, Any] | None = None,
         final_on_close: bool = True,
         signals: Sequence[int] = (),
     ) -> None:
@@ -100,6 +105,9 @@ class Checkpointer:
         if _URL.match(os.fsdecode(dir)):
             raise make(UnsupportedError, f"{os.fsdecode(dir)}: a run must be a directory; this version writes to no URLs")
         self._guard = self._make_guard(eval_fn, max_loss_increase, whole("eval_every", eval_every, 1, 1 << 31), profile, quality)
+        self._dynaquant = DynaQuant.of(dynaquant)
+        if self._dynaquant is not None and profile == "lossless":
+            raise make(InvalidError, "dynaquant is for lossy profiles")
         self.dir = os.path.abspath(os.fspath(dir))  # a training may change its working directory
         self._profile = profile
         self._threads = threads
@@ -109,6 +117,7 @@ class Checkpointer:
         self._objects: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._wanted = threading.Event()
+        self._by_grids = False  # the last judged save's weights, for want of a budget that codebooks meet
         self._last: tuple[int, bool, list[Any]] | None = None  # step, final, fingerprint of the live tensors at the last save
         self.values: dict[str, Any] = {}
         self.restored: dict[str, Any] | None = None
@@ -188,28 +197,42 @@ class Checkpointer:
             collector = self._collect(step, together)
             self._objects = together  # what cannot be saved is not registered either
             numbers = {} if metrics is None else _floats(metrics)
+            bound, config = self._bind(together, collector)
             if self._guard is None or final:
-                taken = self._run.save(step, collector.done(), final, key, wait, numbers)
+                taken = self._run.save(step, collector.done(), final, key, wait, numbers, 0.0, config)
             else:
-                taken = self._save_judged(self._guard, step, collector, key, wait, numbers)
+                taken = self._save_judged(self._guard, step, collector, key, wait, numbers, config)
+            del bound  # its memory was in use until here
             if taken:
                 self._last = (step, final, _fingerprint(self._objects))
                 self._wanted.clear()
             return bool(taken)
 
-    def _save_judged(self, guard: Guard, step: int, collector: Collector, key: bool, wait: bool, metrics: dict[str, float]) -> bool:
+    def _bind(self, objects: Mapping[str, Any], collector: Collector) -> tuple[Bound | None, Config | None]:
+        if self._dynaquant is None:
+            return None, None
+        bound = Bound(objects, collector, self._dynaquant.sensitivity)
+        return bound, bound.config(self._dynaquant)
+
+    def _save_judged(
+        self, guard: Guard, step: int, collector: Collector, key: bool, wait: bool, metrics: dict[str, float], config: Config | None
+    ) -> bool:
         state = collector.done()
+        # Codebooks that missed the budget are not tried again before steps of the caller's quality meet it; then they are measured.
+        config = config if guard.relaxed else None
+        again = config is not None and self._by_grids
         try:
-            is_key = self._run.stage(step, state, key, metrics, guard.quality)
+            is_key = self._run.stage(step, state, key, metrics, guard.quality, config)
         except LimitError as e:
             warnings.warn(f"ckpress: step {step}: weights are saved losslessly: {e}", RuntimeWarning, stacklevel=3)
             return bool(self._run.save(step, state, True, True, wait, metrics))
         if is_key is None:
             return False
         try:
-            found = guard.judge(self._run, step, state, collector.lossy, self._objects) if guard.due(is_key) else None
+            found = guard.judge(self._run, step, state, collector.lossy, self._objects) if guard.due(is_key) or again else None
             if found is None or not found.lossless:
                 self._run.commit({} if found is None else found.metrics())
+            self._by_grids = not guard.relaxed or config is None
         finally:
             self._run.unstage()  # nothing after a commit
         if found is not None and found.lossless:

@@ -64,12 +64,18 @@ def _open_file(name: str, bases: tuple[str, ...]) -> Any:
 def open_checkpoint(path: PathLike, base: PathLike | Sequence[PathLike] | None = None, *, verify: bool = True) -> Any:
     """An open ``_core.Checkpoint`` of a file, a run (its newest valid one) or ``run@step``."""
     name = os.fspath(path)
+    place = _in_run(name)
+    return _open_file(name, _bases(base)) if place is None else _core.open_run(*place, verify)
+
+
+def _in_run(name: str) -> tuple[str, int] | None:
+    """Directory and step (-1: the newest) of ``run`` or ``run@step``; None for a file."""
     if os.path.isdir(name):
-        return _core.open_run(name, -1, verify)
+        return name, -1
     run, at, step = name.rpartition("@")
-    if at and step.isdigit() and not os.path.exists(name) and os.path.isdir(run):
-        return _core.open_run(run, int(step), verify)
-    return _open_file(name, _bases(base))
+    if at and step.isascii() and step.isdigit() and not os.path.lexists(name) and os.path.isdir(run):
+        return run, int(step)
+    return None
 
 
 def raw_tree(ck: Any) -> Any:
@@ -211,7 +217,7 @@ class File(Mapping[str, LazyTensor]):
 
     @property
     def info(self) -> dict[str, Any]:
-        """Step, lineage, profile, sizes in bytes, metrics (of a run's checkpoint, else none)."""
+        """Step, lineage, profile, sizes in bytes; of a run's checkpoint metrics and settings, else none."""
         return dict(self.checkpoint.info())
 
     def close(self) -> None:
@@ -329,13 +335,33 @@ def decompress(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Converted:
-    """The way back: a file that came from safetensors byte for byte, anything else as ``.pt`` (or safetensors if ``dst`` ends so)."""
+    """The way back: a file that came from safetensors byte for byte, anything else as ``.pt`` (or safetensors if ``dst`` ends so).
+
+    Args:
+        src: a ``.ckp`` file, a run's directory (its newest whole checkpoint) or ``"run@step"``.
+        dst: the file to write.
+        base: of a delta file: its base, and the base's own bases, nearest first.
+
+    Raises:
+        NotFoundError, CorruptError, TruncatedError, BaseMismatchError: with file, tensor and offset; ExistsError: ``dst``, without ``overwrite``.
+    """
     options = coding("lossless", 1.0, threads, 0, memory_budget)
+    place = _in_run(os.fspath(src))
+    if place is not None:
+        ck = _core.open_run(*place, False)
+        try:
+            return Converted(**_core.export(ck, dst, options, overwrite, progress))
+        finally:
+            ck.close()
     return Converted(**_core.decompress(src, dst, options, _bases(base), overwrite, progress))
 
 
 class Listed(NamedTuple):
-    """One checkpoint of a run; sizes in bytes, ``metrics`` as save() was given them."""
+    """One checkpoint of a run; sizes in bytes, ``metrics`` as save() was given them.
+
+    ``settings``: what a lossy save was coded with (docs/runs.md): quality, step of the weights in their RMS, movement, threshold of m ...;
+    ``parent_dir``: of the checkpoint that this state was trained from, ``""`` at the start.
+    """
 
     step: int
     sequence: int
@@ -348,7 +374,11 @@ class Listed(NamedTuple):
     dir: str
     base_dir: str
     health: str
+    profile: str
+    restore_count: int
+    parent_dir: str
     metrics: dict[str, float]
+    settings: dict[str, float]
 
 
 def list_run(path: PathLike) -> list[Listed]:

@@ -77,6 +77,11 @@ class Guard:
         self.quality = quality  # in use
         self.last: Measured | None = None
 
+    @property
+    def relaxed(self) -> bool:
+        """Whether the caller's own quality is in use: nothing finer was needed of late."""
+        return self.quality >= self._coarsest
+
     def resume(self, metrics: Mapping[str, float]) -> None:
         """Goes on with the quality that the restored checkpoint needed."""
         quality = metrics.get(METRICS[2], self._coarsest)

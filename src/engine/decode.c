@@ -158,6 +158,7 @@ ckpi_decode_unit(const ckpi_lineage *c, const ckpi_unit *u, unsigned want, ckpi_
     if (st == CKP_OK && (want & CKPI_WANT_W) && u->w != CKPI_NO_CHUNK)
         st = give(&r, u->w, ckpi_values_w, &r.wesc, false, sink, user, err);
     ckpi_factors_free(&r.rec.fac);
+    ckpi_indices_free(&r.rec.idx);
     ckpi_replay_free(&r);
     return st;
 }
@@ -202,6 +203,8 @@ ckpi_decode_into_pred(const ckpi_lineage *c, const ckpi_unit *u, ckpi_pred *pred
     } else {
         ckpi_factors_free(&r.rec.fac);
     }
+    ckpi_indices_free(&pred->rec[g].idx);
+    pred->rec[g].idx = r.rec.idx;
     for (size_t i = 0; st == CKP_OK && i < pred->rec[g].n_sample; i++)
         pred->rec[g].sample[i] = r.rec.wrec[i * CKPI_SAMPLE];   /* the restored weights are the true ones now */
     ckpi_replay_free(&r);

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/float.h"
 #include "base/limits.h"
+#include "engine/dynaquant.h"
 #include "engine/encode.h"
 #include "engine/pack2.h"
 #include "engine/values.h"
@@ -291,6 +292,42 @@ encode_w(const lossy *x, ckpi_encoded *e, ckp_error *err)
     return st == CKP_OK ? hash_values(x, e, &c, ckpi_values_w, err) : st;
 }
 
+/* The base's indices, for a delta whose base has some. */
+static const ckpi_indices *
+base_indices(const lossy *x)
+{
+    return !x->s->key && x->rec->idx.code != NULL ? &x->rec->idx : NULL;
+}
+
+static ckp_status
+encode_indices(const lossy *x, ckpi_encoded *e, ckp_error *err)
+{
+    const ckpi_values c = values_of(x, x->grp->dtype, &x->s->wesc);
+    const size_t mark = ckpi_scratch_mark(x->ws);
+    ckpi_dq_coded coded = {0};
+
+    ckp_status st = set_pieces(e, x->grp, NULL, err);
+    if (st == CKP_OK)
+        st = ckpi_dq_code(&coded, x->grp, &x->s->idx, base_indices(x), x->ws, x->cpu, err);
+    if (st != CKP_OK)
+        goto done;
+    head(e, x->grp->role, CKPI_QUANT_INDEX, c.dtype, coded.uses_base);
+    e->c.codec = coded.codec;
+    ckpi_buf_put(&e->body, coded.params.data, coded.params.len);
+    const size_t params = e->body.len;
+    ckpi_params_put_escapes(&e->body, x->s->wesc.at, x->s->wesc.n, width_of(c.dtype));
+    const size_t escapes = e->body.len;
+    ckpi_buf_put(&e->body, coded.payload, coded.payload_len);
+    st = ckpi_buf_status(&e->body, err, "a chunk");
+    set_pointers(e, (seams){params, escapes});
+    if (st == CKP_OK)
+        st = hash_values(x, e, &c, ckpi_values_w, err);
+done:
+    ckpi_buf_free(&coded.params);
+    ckpi_scratch_release(x->ws, mark);
+    return st;
+}
+
 /* The final save's weights: losslessly, predicted from the reconstruction. */
 static ckp_status
 encode_exact_w(const lossy *x, ckpi_encoded *e, ckp_error *err)
@@ -315,8 +352,29 @@ encode_exact_w(const lossy *x, ckpi_encoded *e, ckp_error *err)
     e->c.dtype = (uint8_t)x->grp->dtype;
     e->c.decoded_hash = ckpi_hash64(x->s->raw, (size_t)x->grp->bytes);
     set_pointers(e, (seams){0, 0});
-    ckpi_floats_from(x->grp->dtype, x->rec->wrec, x->s->raw, n);
     return CKP_OK;
+}
+
+static ckp_status
+encode_weights(const lossy *x, ckpi_encoded *e, ckp_error *err)
+{
+    return x->s->exact_w ? encode_exact_w(x, e, err) : x->s->indexed ? encode_indices(x, e, err) : encode_w(x, e, err);
+}
+
+/* Weights as the decoder will have them, where the pass has not left them in the reconstruction. */
+static void
+move_base(const lossy *x)
+{
+    const ckpi_indices old = x->rec->idx;
+
+    if (x->s->exact_w)
+        ckpi_floats_from(x->grp->dtype, x->rec->wrec, x->s->raw, (size_t)x->grp->n);
+    if (x->s->indexed) {
+        x->rec->idx = x->s->idx;
+        x->s->idx = old;         /* its memory serves the next pass */
+    } else {
+        ckpi_indices_free(&x->rec->idx);
+    }
 }
 
 ckp_status
@@ -338,7 +396,29 @@ ckpi_encode_group(ckpi_pred *pred, size_t g, ckpi_stage *s, ckpi_effort effort, 
         st = encode_v(&x, &out[(*n)++], err);
     if (st == CKP_OK && grp->has_m)
         st = encode_m(&x, &out[(*n)++], err);
-    if (st != CKP_OK)
-        return st;
-    return s->exact_w ? encode_exact_w(&x, &out[(*n)++], err) : encode_w(&x, &out[(*n)++], err);
+    if (st == CKP_OK)
+        st = encode_weights(&x, &out[(*n)++], err);
+    if (st == CKP_OK)
+        move_base(&x);
+    return st;
+}
+
+ckp_status
+ckpi_encode_weights_size(ckpi_pred *pred, size_t g, ckpi_stage *s, ckpi_effort effort, uint32_t cpu, uint64_t *bytes, ckpi_scratch *ws, ckp_error *err)
+{
+    const ckpi_group *grp = &pred->layout->g[g];
+    const lossy x = {pred, grp, &pred->rec[g], s, effort, cpu, ws};
+    ckpi_encoded e = {.body = CKPI_BUF_INIT};
+    ckp_status st = CKP_OK;
+
+    if (grp->lossy) {
+        st = encode_weights(&x, &e, err);
+    } else {
+        const ckpi_block b = ckpi_block_of(grp->dtype, s->raw, s->key ? NULL : pred->raw[g], grp->bytes, context_cols(pred->table, grp));
+        st = encode_bytes(&e, &b, effort, ws, cpu, err);
+    }
+    *bytes = e.body.len;
+    ckpi_encoded_reset(&e);
+    ckpi_buf_free(&e.body);
+    return st;
 }

@@ -22,6 +22,10 @@ ckpi_block ckpi_block_of(ckp_dtype dt, const void *data, const void *base, uint6
 CKP_MUST_USE ckp_status ckpi_encode_group(ckpi_pred *pred, size_t g, ckpi_stage *s, ckpi_effort effort, bool keep_raw, uint32_t cpu,
                                           ckpi_encoded out[CKPI_CHUNKS_PER_GROUP], size_t *n, ckpi_scratch *ws, ckp_error *err);
 
+/* Bytes that the group's weights (of a lossless group: all of it) would take, frame heads not counted. Nothing moves. */
+CKP_MUST_USE ckp_status ckpi_encode_weights_size(ckpi_pred *pred, size_t g, ckpi_stage *s, ckpi_effort effort, uint32_t cpu, uint64_t *bytes,
+                                                 ckpi_scratch *ws, ckp_error *err);
+
 /* Everything between a pass and a finished file. */
 typedef struct ckpi_encode_job {
     ckpi_pred *pred;

@@ -112,9 +112,16 @@ find_moments(ckpi_layout *l, const ckpi_table *t)
 typedef struct plan {
     const ckpi_table *t;
     const bool *no_loss;
-    bool lossy, weights_only;
+    bool lossy;
+    ckpi_alone alone;
     ckpi_packing packing;
 } plan;
+
+static bool
+is_fine(const ckpi_rec *r)
+{
+    return r->ndim < 2 || r->numel < CKPI_FINE_BELOW;
+}
 
 /* Moments follow their owner: lossless where it is. */
 static bool
@@ -126,7 +133,7 @@ owner_is_lossy(const ckpi_layout *l, const plan *p, uint32_t i)
     const uint32_t m = l->m_of[i], v = l->v_of[i];
     if (p->no_loss != NULL && ((m != CKPI_NO_TENSOR && p->no_loss[m]) || (v != CKPI_NO_TENSOR && p->no_loss[v])))
         return false;
-    return p->weights_only || m != CKPI_NO_TENSOR || v != CKPI_NO_TENSOR;
+    return p->alone == CKPI_ALONE_LOSSY || (p->alone == CKPI_ALONE_LARGE && !is_fine(r)) || m != CKPI_NO_TENSOR || v != CKPI_NO_TENSOR;
 }
 
 static ckpi_group
@@ -137,7 +144,7 @@ kind_of(const ckpi_layout *l, const plan *p, uint32_t i, bool lossy)
 
     if (!lossy)
         return k;
-    k.fine = r->ndim < 2 || r->numel < CKPI_FINE_BELOW;
+    k.fine = is_fine(r);
     k.has_m = l->m_of[i] != CKPI_NO_TENSOR;
     k.has_v = l->v_of[i] != CKPI_NO_TENSOR;
     k.m_dtype = k.has_m ? p->t->rec[l->m_of[i]].dtype : (ckp_dtype)0;
@@ -203,10 +210,10 @@ set_bytes(ckpi_layout *l, const ckpi_table *t)
 }
 
 ckp_status
-ckpi_layout_new(ckpi_layout **out, const ckpi_table *t, bool lossy, bool weights_only, const bool *no_loss, ckpi_packing packing,
+ckpi_layout_new(ckpi_layout **out, const ckpi_table *t, bool lossy, ckpi_alone alone, const bool *no_loss, ckpi_packing packing,
                 ckp_error *err)
 {
-    const plan p = {t, no_loss, lossy, weights_only, packing};
+    const plan p = {t, no_loss, lossy, alone, packing};
     ckpi_layout *l = ckpi_calloc(1, sizeof *l);
     bool *taken = NULL;          /* tensors that a lossy group covers */
     ckp_status st = CKP_OK;

@@ -41,10 +41,17 @@ typedef enum ckpi_packing {
     CKPI_PACK_ORDERED            /* neighbours only, so that chunks follow the table's order: a pipe can be decoded as it comes */
 } ckpi_packing;
 
+/* Weights without moments, of a lossy layout. */
+typedef enum ckpi_alone {
+    CKPI_ALONE_LOSSLESS,
+    CKPI_ALONE_LOSSY,
+    CKPI_ALONE_LARGE             /* lossy where they are not fine: what codebooks take (dynaquant.h) */
+} ckpi_alone;
+
 /*
- * lossy: code weights with moments lossily; weights_only: weights without moments too. no_loss (by tensor, may be NULL): never lossy.
+ * lossy: code weights with moments lossily; alone: those without. no_loss (by tensor, may be NULL): never lossy.
  */
-CKP_MUST_USE ckp_status ckpi_layout_new(ckpi_layout **out, const ckpi_table *t, bool lossy, bool weights_only, const bool *no_loss,
+CKP_MUST_USE ckp_status ckpi_layout_new(ckpi_layout **out, const ckpi_table *t, bool lossy, ckpi_alone alone, const bool *no_loss,
                                         ckpi_packing packing, ckp_error *err);
 void ckpi_layout_free(ckpi_layout *l);
 /* Same groups with the same pieces: a delta needs it. */

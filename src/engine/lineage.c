@@ -164,7 +164,8 @@ kind_fits(const ckpi_chunk *k)
     if (k->quant == CKPI_QUANT_NONE)
         return true;
     return ckpi_is_small_float((ckp_dtype)k->dtype) &&
-           ((k->quant == CKPI_QUANT_V && k->role == CKP_ROLE_V) || (k->quant == CKPI_QUANT_M && m) || (k->quant == CKPI_QUANT_W && w));
+           ((k->quant == CKPI_QUANT_V && k->role == CKP_ROLE_V) || (k->quant == CKPI_QUANT_M && m) ||
+            ((k->quant == CKPI_QUANT_W || k->quant == CKPI_QUANT_INDEX) && w));
 }
 
 static ckp_status
@@ -243,6 +244,31 @@ done:
     for (size_t i = 0; i < n; i++)
         ckpi_fmt_close(files[i]);
     ckpi_lineage_free(c);
+    return st;
+}
+
+ckp_status
+ckpi_lineage_alone(ckpi_lineage **out, ckpi_fmt_file *f, ckp_error *err)
+{
+    ckpi_lineage *c = ckpi_calloc(1, sizeof *c);
+    ckp_status st = CKP_OK;
+
+    *out = NULL;
+    if (c != NULL)
+        c->level = ckpi_calloc(1, sizeof *c->level);
+    if (c == NULL || c->level == NULL) {
+        ckpi_fmt_close(f);
+        ckpi_lineage_free(c);
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for a file");
+    }
+    c->level[0].f = f;
+    c->n = 1;
+    c->table = f->table;
+    st = check_kinds(c, err);
+    if (st == CKP_OK)
+        *out = c;
+    else
+        ckpi_lineage_free(c);
     return st;
 }
 

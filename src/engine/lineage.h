@@ -27,6 +27,11 @@ typedef struct ckpi_lineage {
  * that each base is the one named (CKP_EBASE names both ids), and that every chunk that uses a base finds its like there.
  */
 CKP_MUST_USE ckp_status ckpi_lineage_new(ckpi_lineage **out, ckpi_fmt_file **files, size_t n, ckp_error *err);
+/*
+ * Level 0 alone, whose bases are not there: for what a file says of itself. Takes f, whose table is known, also on failure. Chunks that use a base
+ * cannot be decoded.
+ */
+CKP_MUST_USE ckp_status ckpi_lineage_alone(ckpi_lineage **out, ckpi_fmt_file *f, ckp_error *err);
 void ckpi_lineage_free(ckpi_lineage *c);
 /* The key of the piece of `tensor` that holds element `elem` at a level; NULL when the tensor has none there. */
 const ckpi_chunk_key *ckpi_lineage_find(const ckpi_lineage *c, size_t level, uint32_t tensor, uint64_t elem);

@@ -386,8 +386,9 @@ ckpi_pass_finish(const ckpi_pass *p, const ckpi_stage *stages)
         d->bias_l = bias_of_all(p);
     }
     if (n_move != 0 && p->lasting != NULL) {
-        p->lasting->move = d->q0 * sqrt((double)move / 268435456.0 / (double)n_move);
-        p->lasting->moved = p->lasting->move > 0.0;
+        /* a training that stands still tells nothing of how far it moves */
+        p->lasting->move = move > 0 ? d->q0 * sqrt((double)move / 268435456.0 / (double)n_move) : p->lasting->move;
+        p->lasting->moved = p->lasting->moved || move > 0;
     }
     if (p->set->lossy && !p->set->exact_weights)
         sum_up(p, get_staged, stages);

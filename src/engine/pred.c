@@ -32,6 +32,48 @@ ckpi_pred_new(ckpi_pred **out, ckpi_table *table, ckpi_layout *layout, ckp_error
     return CKP_OK;
 }
 
+ckpi_alone
+ckpi_settings_alone(const ckpi_settings *set)
+{
+    return set->weights_only ? CKPI_ALONE_LOSSY : set->dynaquant ? CKPI_ALONE_LARGE : CKPI_ALONE_LOSSLESS;
+}
+
+bool
+ckpi_indices_alloc(ckpi_indices *x, size_t n, size_t n_pieces)
+{
+    if (x->code == NULL)
+        x->code = ckpi_aligned_alloc(n);
+    if (x->book == NULL)
+        x->book = ckpi_calloc(n_pieces, sizeof *x->book);
+    if (x->fit == NULL)
+        x->fit = ckpi_calloc(n_pieces, sizeof *x->fit);
+    return x->code != NULL && x->book != NULL && x->fit != NULL;
+}
+
+void
+ckpi_indices_free(ckpi_indices *x)
+{
+    ckpi_aligned_free(x->code);
+    free(x->book);
+    free(x->fit);
+    free(x->kept);
+    *x = (ckpi_indices){0};
+}
+
+uint16_t *
+ckpi_indices_room(ckpi_indices *x, size_t more)
+{
+    if (more > x->cap - x->n_kept || x->kept == NULL) {
+        const size_t cap = x->n_kept + more + (x->n_kept + more) / 2 + 8;
+        uint16_t *kept = ckpi_realloc(x->kept, cap, sizeof *kept);
+        if (kept == NULL)
+            return NULL;
+        x->kept = kept;
+        x->cap = cap;
+    }
+    return x->kept + x->n_kept;
+}
+
 void
 ckpi_recon_drop(ckpi_pred *p, size_t g)
 {
@@ -40,6 +82,7 @@ ckpi_recon_drop(ckpi_pred *p, size_t g)
     ckpi_aligned_free(r->vcode);
     free(r->sample);
     ckpi_factors_free(&r->fac);
+    ckpi_indices_free(&r->idx);
     *r = (ckpi_recon){0};
 }
 
@@ -119,7 +162,8 @@ ckpi_pred_bytes(const ckpi_pred *p)
         const ckpi_group *grp = &p->layout->g[g];
         const ckpi_recon *r = &p->rec[g];
         sum += p->raw[g] != NULL ? grp->bytes : 0;
-        sum += (r->wrec != NULL ? grp->n * 4 : 0) + (r->vcode != NULL ? grp->n : 0) + r->n_sample * 4 + r->fac.mem_n * 2;
+        sum += (r->wrec != NULL ? grp->n * 4 : 0) + (r->vcode != NULL ? grp->n : 0) + r->n_sample * 4 + r->fac.mem_n * 2 +
+               (r->idx.code != NULL ? grp->n : 0) + r->idx.cap * 2;
     }
     return sum;
 }

@@ -9,6 +9,7 @@
 #define CKPI_ENGINE_PRED_H
 #include "engine/layout.h"
 #include "engine/params.h"
+#include "quant/codebook.h"
 
 /* How lossy state is coded: DESIGN sections 3 and 4. */
 typedef struct ckpi_settings {
@@ -24,13 +25,32 @@ typedef struct ckpi_settings {
     int key_shift;               /* a run's keys: weights finer by 2^this, so that what training has not moved stays near exact */
     int fine_shift;              /* small tensors: steps finer by 2^this */
     bool exact_weights;          /* the final save: weights losslessly */
+    bool dynaquant;              /* weights as indices into codebooks, where the layout says so (dynaquant.h) */
 } ckpi_settings;
+
+/* How weights without moments are laid out under these settings. */
+ckpi_alone ckpi_settings_alone(const ckpi_settings *set);
+
+/* A group's weights as indices into codebooks. Freed by ckpi_indices_free, which leaves {0}. */
+typedef struct ckpi_indices {
+    int8_t *code;                /* n, or NULL: the weights have none */
+    ckpi_codebook *book;         /* by piece */
+    double *fit;                 /* by piece: relative square error when its book was fitted; negative: not known */
+    uint16_t *kept;              /* protected values as bf16, in order */
+    size_t n_kept, cap;
+} ckpi_indices;
+/* Memory for n codes and the books of n_pieces, unless it is there. False: none. */
+bool ckpi_indices_alloc(ckpi_indices *x, size_t n, size_t n_pieces);
+void ckpi_indices_free(ckpi_indices *x);
+/* Room for so many kept values behind those there are; NULL: no memory. */
+uint16_t *ckpi_indices_room(ckpi_indices *x, size_t more);
 
 /* One lossy group's reconstruction. */
 typedef struct ckpi_recon {
     float *wrec;                 /* n values of w^ (already rounded to the weights' dtype) */
     int8_t *vcode;               /* n absolute codes, or NULL without v */
     ckpi_factors fac;            /* of v, or of momentum; at NULL: none */
+    ckpi_indices idx;            /* of the last save, where its weights have indices */
     float *sample;               /* every CKPI_SAMPLE-th true weight of the last save */
     size_t n_sample;
 } ckpi_recon;

@@ -2,6 +2,7 @@
 #include <string.h>
 #include "base/bytes.h"
 #include "base/fail.h"
+#include "engine/dynaquant.h"
 #include "engine/replay.h"
 #include "engine/values.h"
 
@@ -217,6 +218,31 @@ step_w_codes(ckpi_replay *r, const ckpi_chunk *k, ckp_error *err)
     if (st == CKP_OK) {
         patch_wrec(r, (ckp_dtype)k->dtype);
         r->w_known = true;
+        ckpi_indices_free(&r->rec.idx);
+    }
+    ckpi_scratch_release(r->ws, mark);
+    return st;
+}
+
+static ckp_status
+step_w_indices(ckpi_replay *r, const ckpi_chunk *k, ckp_error *err)
+{
+    const size_t mark = ckpi_scratch_mark(r->ws);
+    const ckp_dtype dt = (ckp_dtype)k->dtype;
+
+    ckp_status st = ckpi_dq_decode(k, &r->rec.idx, r->rec.wrec, r->ws, r->cpu, err);
+    if (st == CKP_OK)
+        st = get_escapes(k, &r->wesc, err);
+    void *rounded = st == CKP_OK && dt != CKP_F32 ? ckpi_scratch_get(r->ws, 2 * r->n) : NULL;
+    if (st == CKP_OK && dt != CKP_F32 && rounded == NULL)
+        st = ckpi_fail(err, CKP_ENOMEM, "no memory for %zu weights", r->n);
+    if (rounded != NULL) {
+        ckpi_floats_to(dt, rounded, r->rec.wrec, r->n);
+        ckpi_floats_from(dt, r->rec.wrec, rounded, r->n);
+    }
+    if (st == CKP_OK) {
+        patch_wrec(r, dt);
+        r->w_known = true;
     }
     ckpi_scratch_release(r->ws, mark);
     return st;
@@ -244,6 +270,7 @@ step_w_exact(ckpi_replay *r, const ckpi_chunk *k, ckp_error *err)
     if (st == CKP_OK) {
         ckpi_floats_from(dt, r->rec.wrec, dst, r->n);
         ckpi_escapes_free(&r->wesc);
+        ckpi_indices_free(&r->rec.idx);
         r->w_known = true;
     }
     ckpi_scratch_release(r->ws, mark);
@@ -255,6 +282,8 @@ step_w(ckpi_replay *r, const ckpi_chunk *k, ckp_error *err)
 {
     if (k->quant == CKPI_QUANT_W)
         return step_w_codes(r, k, err);
+    if (k->quant == CKPI_QUANT_INDEX)
+        return step_w_indices(r, k, err);
     if (k->quant == CKPI_QUANT_NONE && ckpi_is_small_float((ckp_dtype)k->dtype))
         return step_w_exact(r, k, err);
     return ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "weights with quantizer %u", k->quant);

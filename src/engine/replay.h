@@ -13,7 +13,7 @@ typedef struct ckpi_replay {
     size_t n;
     const ckpi_piece *piece;     /* of the weights (or of the first chunk there is) */
     size_t n_pieces;
-    ckpi_recon rec;              /* wrec, vcode in scratch or the caller's; factors owned here */
+    ckpi_recon rec;              /* wrec, vcode in scratch or the caller's; factors and indices owned here */
     bool w_known, v_known, fac_known;
     /* of level 0 */
     int8_t *mcode;
@@ -28,7 +28,7 @@ CKP_MUST_USE ckp_status ckpi_replay_init(ckpi_replay *r, const ckpi_lineage *c, 
                                          ckp_error *err);
 /* All levels. want: CKPI_WANT_W or not, since weights take most of the time. */
 CKP_MUST_USE ckp_status ckpi_replay_run(ckpi_replay *r, unsigned want, ckp_error *err);
-/* All but the factors, which may have moved on. */
+/* All but factors and indices, which may have moved on. */
 void ckpi_replay_free(ckpi_replay *r);
 
 /* Puts file, tensor and, where it is missing, the offset of chunk k of a level into an error. Returns st. */

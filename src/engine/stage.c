@@ -9,6 +9,7 @@
 #include "base/fixed.h"
 #include "base/float.h"
 #include "base/rng.h"
+#include "engine/dynaquant.h"
 #include "engine/factors.h"
 #include "engine/numbers.h"
 #include "engine/pack2.h"
@@ -22,6 +23,7 @@ ckpi_stage_free(ckpi_stage *s)
     ckpi_aligned_free(s->mpack);
     ckpi_aligned_free(s->vdiff);
     ckpi_aligned_free(s->raw);
+    ckpi_indices_free(&s->idx);
     ckpi_escapes_free(&s->wesc);
     ckpi_escapes_free(&s->mesc);
     ckpi_escapes_free(&s->vesc);
@@ -75,10 +77,11 @@ ckpi_stage_alloc(ckpi_stage *s, const ckpi_group *g, const ckpi_settings *set, c
 {
     const size_t n = (size_t)g->n;
     const bool exact_w = set->exact_weights, raw = !g->lossy || exact_w;
-    const bool m = g->lossy && g->has_m, packed = m && is_packed(g, set);
+    const bool m = g->lossy && g->has_m, packed = m && is_packed(g, set), indexed = ckpi_dq_takes(g, set);
 
     s->raw_len = raw ? g->bytes : 0;
-    if (!want(&s->raw, raw, (size_t)g->bytes) || !want(&s->wcode, g->lossy && !exact_w, n) ||
+    if (!want(&s->raw, raw, (size_t)g->bytes) || !want(&s->wcode, g->lossy && !exact_w && !indexed, n) ||
+        (indexed && !ckpi_indices_alloc(&s->idx, n, g->n_pieces)) ||
         !want(&s->mcode, m && !packed, n) || !want(&s->mpack, packed, ckpi_packed_at(g, g->n_pieces)) || !want(&s->vdiff, g->lossy && g->has_v, n) ||
         (g->lossy && !want_small(s, g->n_pieces)))
         return ckpi_fail(err, CKP_ENOMEM, "no memory to stage %llu elements", (unsigned long long)g->n);
@@ -88,8 +91,8 @@ ckpi_stage_alloc(ckpi_stage *s, const ckpi_group *g, const ckpi_settings *set, c
 uint64_t
 ckpi_stage_bytes(const ckpi_stage *s, const ckpi_group *g)
 {
-    return (s->raw != NULL ? g->bytes : 0) + (uint64_t)((s->wcode != NULL) + (s->mcode != NULL) + (s->vdiff != NULL)) * g->n +
-           (s->mpack != NULL ? ckpi_packed_at(g, g->n_pieces) : 0);
+    return (s->raw != NULL ? g->bytes : 0) + (uint64_t)((s->wcode != NULL) + (s->mcode != NULL) + (s->vdiff != NULL) + (s->idx.code != NULL)) * g->n +
+           s->idx.cap * 2 + (s->mpack != NULL ? ckpi_packed_at(g, g->n_pieces) : 0);
 }
 
 /* ---- getting at live memory ------------------------------------------------------------------------------------- */
@@ -270,10 +273,8 @@ pass_piece(const ckpi_pass *p, size_t g, size_t k, size_t at, ckpi_stage *s, ckp
         goto done;
     in.grid = ckpi_recon_grid(r, k, n, grp->has_v);
     const float *w = in.w;
-    if (s->exact_w) {
-        /* The bytes were staged already; only the moments go through the quantizers. */
-        in.w = NULL;
-    }
+    if (s->exact_w || s->indexed)
+        in.w = NULL;             /* staged as bytes already, or as indices below: only the moments go through these quantizers */
     in.wrec = r->wrec + at;
     out.wcode = s->wcode != NULL ? s->wcode + at : NULL;
     out.mcode = s->mcode != NULL ? s->mcode + at : s->mpack != NULL ? ckpi_scratch_get(ws, n) : NULL;
@@ -295,8 +296,14 @@ pass_piece(const ckpi_pass *p, size_t g, size_t k, size_t at, ckpi_stage *s, ckp
                                    .w_err2 = out.w_sum_err2, .w_sum2 = out.w_sum_w2};
     if (out.wesc.n != 0)
         count_nonfinite(w, n, &s->sums[k]);
+    if (s->indexed) {
+        ckpi_quant_wmax(w, n, &s->sums[k].w, p->cpu);
+        ckpi_quant_wsq(w, n, in.wsq_exp, &s->sums[k].w, p->cpu);
+        st = ckpi_dq_piece(p, g, k, at, w, w16, in.v, s, ws, err);
+    }
     measure_movement(p, g, k, at, w, n, s);
-    st = take_escapes(&s->wesc, &out.wesc, at, w16, err);
+    if (st == CKP_OK)
+        st = take_escapes(&s->wesc, &out.wesc, at, w16, err);
     if (st == CKP_OK)
         st = take_escapes(&s->mesc, &out.mesc, at, m16, err);
     if (st == CKP_OK)
@@ -348,7 +355,8 @@ ckpi_pass_group(const ckpi_pass *p, size_t g, ckpi_stage *s, ckpi_scratch *ws, c
 
     s->key = p->key;
     s->exact_w = grp->lossy && p->set->exact_weights;
-    s->wesc.n = s->mesc.n = s->vesc.n = 0;
+    s->indexed = ckpi_dq_takes(grp, p->set);
+    s->wesc.n = s->mesc.n = s->vesc.n = s->idx.n_kept = 0;
     s->lsum = s->move = 0;
     s->lcount = s->n_move = 0;
     if (grp->lossy && p->key)

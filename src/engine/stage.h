@@ -18,6 +18,7 @@ typedef struct ckpi_stage {
     int8_t *wcode, *vdiff;                     /* n each, or NULL */
     int8_t *mcode;                             /* n, or NULL */
     uint8_t *mpack;                            /* instead, for three-valued moments: two bits a code (pack2.h) */
+    ckpi_indices idx;                          /* instead of wcode, where the weights are coded by DynaQuant */
     ckpi_escapes wesc, mesc, vesc;             /* indices of the group; bits in the tensors' own dtype */
     int8_t *moves;                             /* of the factors of v since the base; not for a key */
     float *mg;                                 /* by piece */
@@ -29,8 +30,10 @@ typedef struct ckpi_stage {
     uint8_t *raw;
     uint64_t raw_len;
     bool key;                                  /* nothing here refers to a base */
-    bool exact_w;
+    bool exact_w, indexed;
 } ckpi_stage;
+
+typedef struct ckpi_dq ckpi_dq;                /* dynaquant.h */
 
 /* What one pass is about. */
 typedef struct ckpi_pass {
@@ -38,6 +41,7 @@ typedef struct ckpi_pass {
     const ckp_state *state;
     const ckpi_settings *set;
     ckpi_lasting *lasting;       /* NULL: a lone file */
+    ckpi_dq *dq;                 /* with set->dynaquant */
     bool key;
     bool lone;                   /* a single file: nothing will be coded against it, so it rounds to nearest */
     uint64_t run_key, restore_count;           /* of the frozen phases */

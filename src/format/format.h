@@ -89,6 +89,7 @@ typedef struct ckpi_errrec { uint32_t tensor; float max_rel, rms_rel; uint64_t n
 
 typedef struct ckpi_file_info {
     uint8_t is_delta;
+    uint8_t profile;             /* by which it was coded: information only; 0: not recorded, else 1 + ckp_profile, or one of a later version */
     uint16_t chain;              /* 0 for a key: number of deltas behind the key, this one included */
     ckpi_id base_content;        /* content id of the base shard; zero for a key */
     ckpi_id table_content;       /* content id of the shard that stores the table and tree this one refers to; zero: stored here */

@@ -22,6 +22,7 @@ ckpi_header_encode(uint8_t out[CKPI_WIRE_HEADER], const ckpi_file_info *info, ui
     ckpi_st64(out + 40, info->optional);
     ckpi_st16(out + 48, info->is_delta ? CKPI_WIRE_FLAG_DELTA : 0);
     ckpi_st16(out + 50, info->chain);
+    out[52] = info->profile;
     ckpi_st_id(out + 56, info->base_content);
     ckpi_st_id(out + 72, info->table_content);
     *hash = ckpi_hash64(out, CKPI_WIRE_HEADER - 8);
@@ -47,7 +48,7 @@ check_features(const uint8_t in[CKPI_WIRE_HEADER], ckp_error *err)
 static const char *
 info_fault(const ckpi_file_info *info, const uint8_t in[CKPI_WIRE_HEADER])
 {
-    unsigned reserved = ckpi_ld32(in + 52);
+    unsigned reserved = in[53] | in[54] | in[55];
     for (unsigned i = 88; i < 120; i++)
         reserved |= in[i];
     if (reserved != 0 || (ckpi_ld16(in + 48) & ~CKPI_WIRE_FLAG_DELTA) != 0)
@@ -77,8 +78,8 @@ ckpi_header_parse(ckpi_file_info *info, const uint8_t in[CKPI_WIRE_HEADER], uint
     const ckp_status st = check_features(in, err);
     if (st != CKP_OK)
         return st;
-    *info = (ckpi_file_info){.is_delta = (uint8_t)(ckpi_ld16(in + 48) & CKPI_WIRE_FLAG_DELTA), .chain = ckpi_ld16(in + 50),
-                             .base_content = ckpi_rd_id(in + 56), .table_content = ckpi_rd_id(in + 72), .features = ckpi_ld64(in + 16),
+    *info = (ckpi_file_info){.is_delta = (uint8_t)(ckpi_ld16(in + 48) & CKPI_WIRE_FLAG_DELTA), .profile = in[52],
+                             .chain = ckpi_ld16(in + 50), .base_content = ckpi_rd_id(in + 56), .table_content = ckpi_rd_id(in + 72), .features = ckpi_ld64(in + 16),
                              .optional = ckpi_ld64(in + 40)};
     const char *fault = info_fault(info, in);
     return fault == NULL ? CKP_OK : ckpi_fail_at(err, CKP_ECORRUPT, 48, "header: %s", fault);

@@ -29,8 +29,11 @@ ckpi_manifest_free(ckpi_manifest *m)
         free(m->shards[i].file);
     for (size_t i = 0; i < m->n_metrics; i++)
         free(m->metrics[i].name);
+    for (size_t i = 0; i < m->n_settings; i++)
+        free(m->settings[i].name);
     free(m->shards);
     free(m->metrics);
+    free(m->settings);
     free(m->library);
     free(m->parent);
     free(m->base_dir);
@@ -76,39 +79,60 @@ ckpi_manifest_add_shard(ckpi_manifest *m, const char *file, uint64_t length, ckp
 }
 
 static ckpi_metric *
-find_metric(const ckpi_manifest *m, const char *name)
+find_number(ckpi_metric *v, size_t n, const char *name)
 {
-    for (size_t i = 0; i < m->n_metrics; i++)
-        if (strcmp(m->metrics[i].name, name) == 0)
-            return &m->metrics[i];
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(v[i].name, name) == 0)
+            return &v[i];
     return NULL;
+}
+
+static ckp_status
+add_number(ckpi_metric **list, size_t *n, const char *name, double value, const char *what, ckp_error *err)
+{
+    ckpi_metric *old = find_number(*list, *n, name);
+    if (old != NULL) {
+        old->value = value;
+        return CKP_OK;
+    }
+    if (*n >= MAX_METRICS)
+        return ckpi_fail(err, CKP_ELIMIT, "manifest: more than %u %s", MAX_METRICS, what);
+    char *copy = ckpi_strdup(name);
+    ckpi_metric *v = copy == NULL ? NULL : grow(*list, *n, sizeof *v);
+    if (v == NULL) {
+        free(copy);
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for a manifest");
+    }
+    *list = v;
+    v[(*n)++] = (ckpi_metric){.name = copy, .value = value};
+    return CKP_OK;
 }
 
 ckp_status
 ckpi_manifest_add_metric(ckpi_manifest *m, const char *name, double value, ckp_error *err)
 {
-    ckpi_metric *old = find_metric(m, name);
-    if (old != NULL) {
-        old->value = value;
-        return CKP_OK;
-    }
-    if (m->n_metrics >= MAX_METRICS)
-        return ckpi_fail(err, CKP_ELIMIT, "manifest: more than %u metrics", MAX_METRICS);
-    char *copy = ckpi_strdup(name);
-    ckpi_metric *v = copy == NULL ? NULL : grow(m->metrics, m->n_metrics, sizeof *v);
-    if (v == NULL) {
-        free(copy);
-        return ckpi_fail(err, CKP_ENOMEM, "no memory for a manifest");
-    }
-    m->metrics = v;
-    v[m->n_metrics++] = (ckpi_metric){.name = copy, .value = value};
-    return CKP_OK;
+    return add_number(&m->metrics, &m->n_metrics, name, value, "metrics", err);
+}
+
+ckp_status
+ckpi_manifest_add_setting(ckpi_manifest *m, const char *name, double value, ckp_error *err)
+{
+    return add_number(&m->settings, &m->n_settings, name, value, "settings", err);
 }
 
 bool
 ckpi_manifest_metric(const ckpi_manifest *m, const char *name, double *value)
 {
-    const ckpi_metric *found = find_metric(m, name);
+    const ckpi_metric *found = find_number(m->metrics, m->n_metrics, name);
+    if (found != NULL)
+        *value = found->value;
+    return found != NULL;
+}
+
+bool
+ckpi_manifest_setting(const ckpi_manifest *m, const char *name, double *value)
+{
+    const ckpi_metric *found = find_number(m->settings, m->n_settings, name);
     if (found != NULL)
         *value = found->value;
     return found != NULL;
@@ -134,6 +158,8 @@ copy_lists(ckpi_manifest *c, const ckpi_manifest *m, ckp_error *err)
     }
     for (size_t i = 0; i < m->n_metrics && st == CKP_OK; i++)
         st = ckpi_manifest_add_metric(c, m->metrics[i].name, m->metrics[i].value, err);
+    for (size_t i = 0; i < m->n_settings && st == CKP_OK; i++)
+        st = ckpi_manifest_add_setting(c, m->settings[i].name, m->settings[i].value, err);
     return st;
 }
 
@@ -147,8 +173,8 @@ ckpi_manifest_copy(ckpi_manifest **out, const ckpi_manifest *m, ckp_error *err)
     *c = *m;
     c->library = c->parent = c->base_dir = c->profile = c->errors = NULL;
     c->shards = NULL;
-    c->metrics = NULL;
-    c->n_shards = c->n_metrics = 0;
+    c->metrics = c->settings = NULL;
+    c->n_shards = c->n_metrics = c->n_settings = 0;
     ckp_status st = ckpi_manifest_set(&c->library, m->library, err);
     if (st == CKP_OK)
         st = ckpi_manifest_set(&c->parent, m->parent, err);
@@ -295,6 +321,15 @@ profile_ok(const char *s)
     return n > 0 && n <= MAX_PROFILE && strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789-_") == n;
 }
 
+static bool
+names_ok(const ckpi_metric *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (v[i].name[0] == '\0' || strlen(v[i].name) > CKPI_MAX_NAME)
+            return false;
+    return true;
+}
+
 ckp_status
 ckpi_manifest_check(const ckpi_manifest *m, ckp_error *err)
 {
@@ -308,9 +343,10 @@ ckpi_manifest_check(const ckpi_manifest *m, ckp_error *err)
         return invalid(err, "content", "is zero");
     if (!profile_ok(m->profile))
         return invalid(err, "profile", "is not a plain lower-case name");
-    for (size_t i = 0; i < m->n_metrics; i++)
-        if (m->metrics[i].name[0] == '\0' || strlen(m->metrics[i].name) > CKPI_MAX_NAME)
-            return invalid(err, "metrics", "has an empty or too long name");
+    if (!names_ok(m->metrics, m->n_metrics))
+        return invalid(err, "metrics", "has an empty or too long name");
+    if (!names_ok(m->settings, m->n_settings))
+        return invalid(err, "settings", "has an empty or too long name");
     ckp_status st = check_kind(m, err);
     if (st == CKP_OK)
         st = check_dir(m->parent, "parent", err);

@@ -49,6 +49,8 @@ typedef struct ckpi_manifest {
     size_t n_shards;
     ckpi_metric *metrics;
     size_t n_metrics;
+    ckpi_metric *settings;         /* what a lossy save was coded with, by name; information only */
+    size_t n_settings;
     char *errors;                  /* error summary: text of one JSON object, or NULL */
 } ckpi_manifest;
 
@@ -61,8 +63,10 @@ CKP_MUST_USE ckp_status ckpi_manifest_set(char **field, const char *s, ckp_error
 CKP_MUST_USE ckp_status ckpi_manifest_add_shard(ckpi_manifest *m, const char *file, uint64_t length, ckpi_id hash, ckpi_id content, ckp_error *err);
 /* A name that is there already gets the new value. */
 CKP_MUST_USE ckp_status ckpi_manifest_add_metric(ckpi_manifest *m, const char *name, double value, ckp_error *err);
+CKP_MUST_USE ckp_status ckpi_manifest_add_setting(ckpi_manifest *m, const char *name, double value, ckp_error *err);
 /* The metric's value; false when there is none of that name. */
 bool ckpi_manifest_metric(const ckpi_manifest *m, const char *name, double *value);
+bool ckpi_manifest_setting(const ckpi_manifest *m, const char *name, double *value);
 /* Sum of the shards' lengths (saturates). */
 uint64_t ckpi_manifest_bytes(const ckpi_manifest *m);
 

@@ -66,13 +66,13 @@ put_shards(json_t *o, const ckpi_manifest *m)
 }
 
 static bool
-put_metrics(json_t *o, const ckpi_manifest *m)
+put_numbers(json_t *o, const char *key, const ckpi_metric *v, size_t n)
 {
     json_t *e = json_object();
     bool ok = e != NULL;
-    for (size_t i = 0; i < m->n_metrics && ok; i++)
-        ok = ckpi_jput(e, m->metrics[i].name, metric_json(m->metrics[i].value));
-    return ckpi_jput(o, "metrics", e) && ok;
+    for (size_t i = 0; i < n && ok; i++)
+        ok = ckpi_jput(e, v[i].name, metric_json(v[i].value));
+    return ckpi_jput(o, key, e) && ok;
 }
 
 static bool
@@ -97,7 +97,8 @@ put_all(json_t *o, const ckpi_manifest *m, json_t *errors)
         && ckpi_jput_u64(o, "params", m->params)
         && ckpi_jput_u64(o, "raw_bytes", m->raw_bytes)
         && put_shards(o, m)
-        && put_metrics(o, m)
+        && put_numbers(o, "metrics", m->metrics, m->n_metrics)
+        && put_numbers(o, "settings", m->settings, m->n_settings)
         && ckpi_jput(o, "errors", errors == NULL ? json_null() : json_incref(errors));
 }
 
@@ -162,19 +163,19 @@ get_shards(ckpi_jrd *r, ckpi_manifest *m)
 }
 
 static void
-get_metrics(ckpi_jrd *r, ckpi_manifest *m)
+get_numbers(ckpi_jrd *r, ckpi_manifest *m, const char *key, ckp_status (*add)(ckpi_manifest *, const char *, double, ckp_error *))
 {
-    json_t *o = json_object_get(r->obj, "metrics");
+    json_t *o = json_object_get(r->obj, key);
     const char *name;
     json_t *j;
-    if (ckpi_jrd_get(r, "metrics", JSON_OBJECT) == NULL)
+    if (ckpi_jrd_get(r, key, JSON_OBJECT) == NULL)
         return;
     json_object_foreach(o, name, j) {
         double v = 0;
         if (!metric_value(j, &v))
-            ckpi_jrd_fail(r, "metrics", "has a value that is no number");
+            ckpi_jrd_fail(r, key, "has a value that is no number");
         if (r->st == CKP_OK)
-            r->st = ckpi_manifest_add_metric(m, name, v, r->err);
+            r->st = add(m, name, v, r->err);
         if (r->st != CKP_OK)
             return;
     }
@@ -213,7 +214,9 @@ get_all(ckpi_jrd *r, ckpi_manifest *m)
     m->params = ckpi_jrd_u64(r, "params", INT64_MAX);
     m->raw_bytes = ckpi_jrd_u64(r, "raw_bytes", INT64_MAX);
     get_shards(r, m);
-    get_metrics(r, m);
+    get_numbers(r, m, "metrics", ckpi_manifest_add_metric);
+    if (json_object_get(r->obj, "settings") != NULL)    /* information that may be missing */
+        get_numbers(r, m, "settings", ckpi_manifest_add_setting);
     get_errors(r, m);
 }
 

@@ -68,15 +68,16 @@ bool ckpi_codebook_pays(const ckpi_codebook *old, const ckpi_codebook *fresh, co
 
 /* ---- coding ------------------------------------------------------------------------------------------------------------- */
 
-/* Which values get no level. The score is |g * x|; thresholds from a sketch of the magnitudes or of the scores. */
+/* Which values get no level. The score is |g * x|, or |g| where g_is_score; thresholds from a sketch of the magnitudes or of the scores. */
 typedef struct ckpi_partition {
     float prune_below;        /* pruned: magnitude (or score) below it. 0: none */
     bool prune_by_score;
     float keep_from;          /* protected, before pruning: magnitude at or above it, NaN and infinities. +Inf: only those */
     float keep_score_from;    /* or score at or above it, or NaN. Ignored without g */
+    bool g_is_score;          /* g holds the scores themselves: averages of |g * x| that somebody else has taken */
 } ckpi_partition;
 
-/* Codes of n values: the nearest centre (the upper one at equal distance). g: gradients, or NULL (then prune_by_score is false).
+/* Codes of n values: the nearest centre (the upper one at equal distance). g: gradients or scores, or NULL (then prune_by_score is false).
    kept: room for n; receives the protected values as bf16 (nearest even, but finite stays finite). Returns how many those are. A NaN or
    infinity among them may not come back exactly: it is the caller's to note. */
 size_t ckpi_codebook_assign(const ckpi_codebook *cb, const ckpi_partition *part, const float *x, const float *g, size_t n, int8_t *code,

@@ -11,7 +11,7 @@ CKPI_NO_CONTRACT
 static int8_t
 code_of(const ckpi_borders *b, float x, const float *g)
 {
-    const float size = f32_abs(x), score = g != NULL ? f32_abs(*g * x) : 0;
+    const float size = f32_abs(x), score = g != NULL ? f32_abs(b->part.g_is_score ? *g : *g * x) : 0;
     if (!f32_finite(x) || size >= b->part.keep_from || (g != NULL && !(score < b->part.keep_score_from)))
         return b->protect;
     if ((b->part.prune_by_score ? score : size) < b->part.prune_below)
@@ -44,7 +44,7 @@ finish8(const ckpi_borders *b, __m256 x, const float *g, __m256i level)
     __m256 keep = _mm256_or_ps(_mm256_cmp_ps(size, inf, _CMP_NLT_UQ), _mm256_cmp_ps(size, _mm256_set1_ps(b->part.keep_from), _CMP_GE_OQ));
     __m256 by = size;
     if (g != NULL) {
-        const __m256 score = _mm256_and_ps(_mm256_mul_ps(_mm256_loadu_ps(g), x), magnitude);
+        const __m256 given = _mm256_loadu_ps(g), score = _mm256_and_ps(b->part.g_is_score ? given : _mm256_mul_ps(given, x), magnitude);
         keep = _mm256_or_ps(keep, _mm256_cmp_ps(score, _mm256_set1_ps(b->part.keep_score_from), _CMP_NLT_UQ));
         by = b->part.prune_by_score ? score : size;
     }
@@ -133,7 +133,7 @@ codes16(const ckpi_borders *b, __m512 lo, __m512 hi, const float *p, const float
     keep |= _mm512_cmp_ps_mask(size, _mm512_set1_ps(b->part.keep_from), _CMP_GE_OQ);
     __m512 by = size;
     if (g != NULL) {
-        const __m512 score = _mm512_abs_ps(_mm512_mul_ps(_mm512_loadu_ps(g), x));
+        const __m512 given = _mm512_loadu_ps(g), score = _mm512_abs_ps(b->part.g_is_score ? given : _mm512_mul_ps(given, x));
         keep |= _mm512_cmp_ps_mask(score, _mm512_set1_ps(b->part.keep_score_from), _CMP_NLT_UQ);
         by = b->part.prune_by_score ? score : size;
     }

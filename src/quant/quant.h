@@ -38,7 +38,8 @@ typedef enum ckpi_quant_id {
     CKPI_QUANT_NONE = 0,
     CKPI_QUANT_V = 1,      /* log grid against row and column factors */
     CKPI_QUANT_M = 2,      /* code * mg * s : three values or a uniform grid relative to sqrt(v^) */
-    CKPI_QUANT_W = 3       /* base + code * q, Fisher steps */
+    CKPI_QUANT_W = 3,      /* base + code * q, Fisher steps */
+    CKPI_QUANT_INDEX = 4   /* indices into codebooks, pruned and protected among them (codebook.h) */
 } ckpi_quant_id;
 
 /* The piece as a matrix. cols 128 and col NULL: one factor per 128 elements (1-D tensors). */

@@ -7,15 +7,20 @@
 #include "run/session.h"
 
 /* No float has a logarithm beyond it; a manifest may say anything. */
-#define CURVATURE_MAX 65536.0
+#define CURVATURE_MAX 1024.0
 
 static ckpi_lasting
 lasting_of(const ckpi_manifest *m)
 {
     ckpi_lasting l = {0};
 
-    l.has_curvature = ckpi_manifest_metric(m, CKPI_METRIC_CURVATURE, &l.curvature) && fabs(l.curvature) < CURVATURE_MAX;
-    l.moved = ckpi_manifest_metric(m, CKPI_METRIC_MOVEMENT, &l.move) && isfinite(l.move) && l.move > 0.0;
+    double octaves, share, rms;
+
+    l.has_curvature = ckpi_manifest_setting(m, "curvature", &octaves) && fabs(octaves) < CURVATURE_MAX;
+    l.curvature = l.has_curvature ? octaves * 256.0 : 0.0;
+    l.moved = ckpi_manifest_setting(m, "movement", &share) && ckpi_manifest_setting(m, "rms", &rms) && share > 0.0 && rms > 0.0
+           && isfinite(share * rms);
+    l.move = l.moved ? share * rms : 0.0;
     return l;
 }
 

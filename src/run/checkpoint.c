@@ -114,16 +114,15 @@ check_payload(const ckp_checkpoint *ck, ckp_error *err)
 /* ---- of a run --------------------------------------------------------------------------------------------------- */
 
 /* The one shard of a checkpoint of the chain; several writers' checkpoints need a version that knows them. */
-static ckp_status
-open_shard(ckpi_store *s, const ckpi_chain *ch, size_t i, ckpi_fmt_file **out, ckp_error *err)
+ckp_status
+ckpi_checkpoint_open_shard(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckpi_fmt_file **out, ckp_error *err)
 {
     char path[2 * CKPI_DIR_NAME_MAX + 64];
-    const ckpi_manifest *m = ch->m[i];
     ckpi_reader *r = NULL;
 
     if (m->n_shards != 1)
-        return ckpi_fail(err, CKP_EUNSUPPORTED, "%s has %zu shards; this version reads checkpoints of one writer", ch->dir[i], m->n_shards);
-    (void)snprintf(path, sizeof path, "%s/%.64s", ch->dir[i], m->shards[0].file);
+        return ckpi_fail(err, CKP_EUNSUPPORTED, "%s has %zu shards; this version reads checkpoints of one writer", dir, m->n_shards);
+    (void)snprintf(path, sizeof path, "%s/%.64s", dir, m->shards[0].file);
     ckp_status st = ckpi_reader_file(&r, ckpi_store_fs(s), path, err);
     if (st == CKP_OK)
         st = ckpi_fmt_open(out, r, err);
@@ -142,7 +141,7 @@ open_chain(ckp_checkpoint *ck, const ckpi_chain *ch, bool verify_payload, ckp_er
     ckp_status st = files != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a chain of %zu", ch->n);
 
     for (size_t i = 0; st == CKP_OK && i < ch->n; i++)
-        st = open_shard(ck->store, ch, ch->n - 1 - i, &files[i], err);
+        st = ckpi_checkpoint_open_shard(ck->store, ch->dir[ch->n - 1 - i], ch->m[ch->n - 1 - i], &files[i], err);
     if (st != CKP_OK) {
         for (size_t i = 0; files != NULL && i < ch->n; i++)
             ckpi_fmt_close(files[i]);

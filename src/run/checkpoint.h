@@ -28,6 +28,8 @@ CKP_MUST_USE ckp_status ckpi_checkpoint_from_files(ckp_checkpoint *ck, ckpi_fmt_
 CKP_MUST_USE ckp_status ckpi_checkpoint_own(const ckpi_table *t, uint32_t index, ckp_error *err);
 /* Whether a target can take its tensor: CKP_ENOTFOUND, CKP_EMISMATCH (dtype, shape), CKP_EINVAL (memory), or what ckpi_checkpoint_own says. */
 CKP_MUST_USE ckp_status ckpi_target_check(const ckpi_table *t, const ckp_target *target, ckp_error *err);
+/* The one shard of a checkpoint, which m lists and whose content id it must have. */
+CKP_MUST_USE ckp_status ckpi_checkpoint_open_shard(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckpi_fmt_file **out, ckp_error *err);
 /* Level whose file stores table and tree. */
 const ckpi_fmt_file *ckpi_checkpoint_table_file(const ckp_checkpoint *ck);
 #endif

@@ -7,6 +7,7 @@
 #include "os/host.h"
 #include "os/os.h"
 #include "os/target.h"
+#include "run/dynaquant.h"
 #include "run/file.h"
 #include "run/steps.h"
 
@@ -139,9 +140,9 @@ ckpi_state_pred(ckpi_pred **out, const ckp_state *s, const ckpi_settings *set, c
 }
 
 static ckpi_file_info
-info_for(const ckp_checkpoint *base, const ckpi_settings *set)
+info_for(const ckp_checkpoint *base, const ckpi_settings *set, ckp_profile profile)
 {
-    ckpi_file_info i = {.features = set->lossy ? CKPI_FEAT_LOSSY : 0};
+    ckpi_file_info i = {.features = set->lossy ? CKPI_FEAT_LOSSY : 0, .profile = (uint8_t)(1 + profile)};
     if (base != NULL) {
         i.is_delta = 1;
         i.features |= CKPI_FEAT_DELTA;
@@ -170,7 +171,7 @@ ckpi_state_encode(ckpi_ctx *ctx, ckpi_writer *w, const ckpi_pass *pass, const ck
 {
     ckpi_pred *pred = pass->pred;
     const ckp_state *s = pass->state;
-    const ckpi_file_info info = info_for(base, pass->set);
+    const ckpi_file_info info = info_for(base, pass->set, coding->profile);
     const ckpi_fmt_file *ref = base != NULL ? ckpi_checkpoint_table_file(base) : NULL;
     load_job lj = {base, pred};
     ckpi_encode_job job = {.pred = pred, .pass = pass, .serial_pass = ckpi_state_pulls(s), .effort = (ckpi_effort)coding->effort,
@@ -208,6 +209,7 @@ ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_che
     const ckpi_settings set = ckpi_profile_settings(coding);
     ckpi_ctx *ctx = NULL;
     ckpi_pred *pred = NULL;
+    ckpi_dq dq = {0};
 
     ckp_status st = ckpi_state_seal(s, err);
     if (st == CKP_OK)
@@ -217,16 +219,21 @@ ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_che
     if (st == CKP_OK)
         st = check_base(base, pred, err);
     if (st == CKP_OK) {
-        const ckpi_pass pass = {.pred = pred, .state = s, .set = &set, .key = base == NULL, .lone = base == NULL, .cpu = ctx->cpu};
+        const ckpi_pass pass = {.pred = pred, .state = s, .set = &set, .dq = &dq, .key = base == NULL, .lone = base == NULL, .cpu = ctx->cpu};
         if (n_lossy != NULL)
             *n_lossy = count_lossy(pred->layout);
         if (set.lossy)
             st = ckpi_pass_prepare(ctx, &pass, err);
         if (st == CKP_OK && set.lossy)
             ckpi_pass_steps(&pass);
+        if (st == CKP_OK && set.dynaquant)
+            st = ckpi_dynaquant_bind(&dq, coding->dynaquant, pred->table, err);
+        if (st == CKP_OK && set.dynaquant)
+            st = ckpi_dq_prepare(ctx, &pass, err);
         if (st == CKP_OK)
             st = ckpi_state_encode(ctx, w, &pass, coding, base, NULL, err);
     }
+    ckpi_dynaquant_unbind(&dq);
     ckpi_pred_free(pred);
     ckpi_ctx_free(ctx);
     return st;

@@ -2,8 +2,10 @@
 /* What a checkpoint says about itself and its tensors. */
 #include <stdio.h>
 #include <string.h>
+#include "base/bytes.h"
 #include "base/fail.h"
 #include "run/checkpoint.h"
+#include "run/profile.h"
 
 static uint32_t
 payload_of(const ckpi_table *t, uint32_t i)
@@ -50,13 +52,22 @@ ckp_checkpoint_tree(const ckp_checkpoint *ck, size_t *len)
     return ck->lin->level[0].f->tree;
 }
 
+/* Of a file: what its header says. */
 static ckp_profile
-profile_named(const char *name)
+profile_recorded(uint8_t profile)
 {
-    for (int p = 0; name != NULL && ckp_profile_name((ckp_profile)p) != NULL; p++)
-        if (strcmp(name, ckp_profile_name((ckp_profile)p)) == 0)
-            return (ckp_profile)p;
-    return CKP_PROFILE_LOSSLESS;
+    return profile != 0 && ckp_profile_name((ckp_profile)(profile - 1)) != NULL ? (ckp_profile)(profile - 1) : CKP_PROFILE_LOSSLESS;
+}
+
+static void
+add_errors(const ckpi_fmt_file *f, ckp_checkpoint_info *info)
+{
+    for (size_t i = 0; i < f->n_errs; i++) {
+        const ckpi_errrec *e = &f->errs[i];
+        const ckp_role r = f->table->rec[e->tensor].role;
+        info->rms_error_by_role[r] = CKPI_MAX(info->rms_error_by_role[r], (double)e->rms_rel);
+        info->max_error_by_role[r] = CKPI_MAX(info->max_error_by_role[r], (double)e->max_rel);
+    }
 }
 
 static void
@@ -90,7 +101,9 @@ ckp_checkpoint_get_info(const ckp_checkpoint *ck, ckp_checkpoint_info *info)
     const ckpi_manifest *m = ck->manifest;
     *info = (ckp_checkpoint_info){.size = sizeof *info, .is_delta = f->info.is_delta, .chain = f->info.chain,
                                   .format_major = CKPI_FORMAT_MAJOR, .format_minor = CKPI_FORMAT_MINOR};
+    info->profile = profile_recorded(f->info.profile);
     add_sizes(f, info);
+    add_errors(f, info);
     ckpi_id_hex(m != NULL ? m->content : f->content, info->content_id);
     if (f->info.is_delta)
         ckpi_id_hex(m != NULL ? m->base : f->info.base_content, info->base_id);
@@ -99,7 +112,7 @@ ckp_checkpoint_get_info(const ckp_checkpoint *ck, ckp_checkpoint_info *info)
         info->step = m->step;
         info->sequence = m->sequence;
         info->restore_count = m->restores;
-        info->profile = profile_named(m->profile);
+        info->profile = ckpi_profile_named(m->profile);
     }
 }
 
@@ -107,10 +120,10 @@ ckp_checkpoint_get_info(const ckp_checkpoint *ck, ckp_checkpoint_info *info)
 static const char *
 codec_label(uint8_t quant, uint8_t codec)
 {
-#define ROW(q) {q "?", q "raw", q "zero", q "rans", q "planes", q "mask", q "diff", q "lz"}
-    static const char *const label[4][8] = {ROW(""), ROW("quant-v+"), ROW("quant-m+"), ROW("quant-w+")};
+#define ROW(q) {q "?", q "raw", q "zero", q "rans", q "planes", q "mask", q "diff", q "lz", q "rearranged"}
+    static const char *const label[5][9] = {ROW(""), ROW("quant-v+"), ROW("quant-m+"), ROW("quant-w+"), ROW("quant-index+")};
 #undef ROW
-    return quant < 4 && codec < 8 ? label[quant][codec] : "?";
+    return quant < 5 && codec < 9 ? label[quant][codec] : "?";
 }
 
 /* Frames of a chunk shared by several tensors count by elements. */

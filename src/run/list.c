@@ -6,9 +6,11 @@
 #include "base/fail.h"
 #include "os/os.h"
 #include "run/checkpoint.h"
+#include "run/list.h"
+#include "run/profile.h"
 
-static ckp_status
-open_reader(const char *dir, ckpi_store **out, ckp_error *err)
+ckp_status
+ckpi_list_reader(const char *dir, ckpi_store **out, ckp_error *err)
 {
     ckpi_fs *fs = NULL;
     ckp_status st = ckpi_fs_posix(&fs, dir, false, err);
@@ -19,8 +21,8 @@ open_reader(const char *dir, ckpi_store **out, ckp_error *err)
     return st;
 }
 
-static void
-fill_entry(const ckpi_entries *all, const ckpi_entry *e, ckp_list_entry *out)
+void
+ckpi_list_fill(const ckpi_entries *all, const ckpi_entry *e, ckp_list_entry *out)
 {
     *out = (ckp_list_entry){.step = e->step, .stored_bytes = e->bytes};
     (void)snprintf(out->dir, sizeof out->dir, "%s", e->dir);
@@ -35,6 +37,11 @@ fill_entry(const ckpi_entries *all, const ckpi_entry *e, ckp_list_entry *out)
     out->raw_bytes = e->m->raw_bytes;
     out->params = e->m->params;
     out->saved_unix = e->m->created;
+    out->restore_count = e->m->restores;
+    out->chain = e->m->chain;
+    out->profile = ckpi_profile_named(e->m->profile);
+    if (e->m->parent != NULL)
+        (void)snprintf(out->parent_dir, sizeof out->parent_dir, "%s", e->m->parent);
     if (e->m->base_dir != NULL)
         (void)snprintf(out->base_dir, sizeof out->base_dir, "%s", e->m->base_dir);
     if (e->base != SIZE_MAX)
@@ -59,7 +66,7 @@ ckp_run_list(const char *dir, int (*fn)(void *user, const ckp_list_entry *e), vo
 
     if (dir == NULL || fn == NULL)
         return ckpi_fail(err, CKP_EINVAL, "run_list: NULL argument");
-    ckp_status st = open_reader(dir, &s, err);
+    ckp_status st = ckpi_list_reader(dir, &s, err);
     if (st != CKP_OK)
         return st;
     st = ckpi_store_list(s, &all, err);
@@ -69,7 +76,7 @@ ckp_run_list(const char *dir, int (*fn)(void *user, const ckp_list_entry *e), vo
             ckp_list_entry e;
             if ((all.v[i].m != NULL) != (round == 0))
                 continue;
-            fill_entry(&all, &all.v[i], &e);
+            ckpi_list_fill(&all, &all.v[i], &e);
             if (fn(user, &e) != 0) {
                 st = ckpi_fail(err, CKP_ECANCELLED, "stopped by the caller");
                 break;
@@ -153,7 +160,7 @@ verify_run(verify_job *j, const char *dir, ckp_error *err)
     ckpi_entries all = {0};
     size_t checkpoints = 0, incomplete = 0;
 
-    ckp_status st = open_reader(dir, &s, err);
+    ckp_status st = ckpi_list_reader(dir, &s, err);
     if (st != CKP_OK)
         return st;
     st = ckpi_store_list(s, &all, err);

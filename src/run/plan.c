@@ -45,6 +45,8 @@ ckpi_plan_check(const ckp_plan_options *opt, ckp_error *err)
         return ckpi_fail(err, CKP_EINVAL, "plan: %u encodes are not 1 to 3", opt->encodes);
     if (opt->coding.profile == CKP_PROFILE_LOSSLESS)
         return ckpi_fail(err, CKP_EINVAL, "a plan chooses steps, but the profile lossless has none");
+    if (opt->coding.dynaquant != NULL)
+        return ckpi_fail(err, CKP_EINVAL, "a plan chooses steps, but DynaQuant's codebooks have none");
     if (opt->coding.quality != 1.0)
         return ckpi_fail(err, CKP_EINVAL, "a plan chooses the steps: quality %g has nothing to scale", opt->coding.quality);
     for (size_t i = 0; i < opt->n_scores; i++) {

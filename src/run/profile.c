@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stddef.h>
+#include <string.h>
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "run/dynaquant.h"
 #include "run/profile.h"
 #include "run/steps.h"
 
@@ -12,6 +14,15 @@ const char *
 ckp_profile_name(ckp_profile p)
 {
     return (unsigned)p < sizeof names / sizeof *names ? names[p] : NULL;
+}
+
+ckp_profile
+ckpi_profile_named(const char *name)
+{
+    for (int p = 0; name != NULL && ckp_profile_name((ckp_profile)p) != NULL; p++)
+        if (strcmp(name, ckp_profile_name((ckp_profile)p)) == 0)
+            return (ckp_profile)p;
+    return CKP_PROFILE_LOSSLESS;
 }
 
 ckp_status
@@ -27,7 +38,8 @@ ckpi_coding_check(const ckp_coding *c, ckp_error *err)
         return ckpi_fail(err, CKP_EINVAL, "effort %u is not 0, 1 or 2", c->effort);
     if (c->threads > 1024)
         return ckpi_fail(err, CKP_EINVAL, "%u threads are too many", c->threads);
-    return ckpi_steps_check(c, err);
+    const ckp_status st = ckpi_steps_check(c, err);
+    return st == CKP_OK && c->dynaquant != NULL ? ckpi_dynaquant_check(c->dynaquant, c->profile, err) : st;
 }
 
 ckpi_settings
@@ -55,6 +67,7 @@ ckpi_profile_settings(const ckp_coding *c)
         s.weights_only = true;
         break;
     }
+    s.dynaquant = c->dynaquant != NULL;
     s.f *= c->quality;
     s.k_move *= c->quality;
     s.named = c->quality;

@@ -65,7 +65,7 @@ fit_pred(ckp_run *run, const ckp_state *state, ckp_error *err)
     ckpi_table *table = NULL;
     ckpi_layout *layout = NULL;
 
-    ckp_status st = ckpi_lay_out(&table, &layout, state, &run->set, &run->opt.coding, CKPI_PACK_GROUPED, err);
+    ckp_status st = ckpi_lay_out(&table, &layout, state, &run->job.set, &run->opt.coding, CKPI_PACK_GROUPED, err);
     if (st != CKP_OK)
         return st;
     if (run->pred != NULL && ckpi_id_eq(run->pred->table->id, table->id) && ckpi_layout_equal(run->pred->layout, layout)) {
@@ -89,13 +89,13 @@ fit_pred(ckp_run *run, const ckp_state *state, ckp_error *err)
 
 /* Bytes that stages of all groups take, and what is kept of lossy ones to predict from (pred.h). Lossless bases come when there is room. */
 static uint64_t
-memory_need(const ckpi_layout *l, bool exact)
+memory_need(const ckpi_layout *l, const ckpi_settings *set)
 {
     uint64_t sum = 0;
     for (size_t g = 0; g < l->n; g++) {
         const ckpi_group *grp = &l->g[g];
-        sum += !grp->lossy ? grp->bytes : (exact ? grp->bytes : grp->n) + (grp->has_m ? grp->n : 0) + (grp->has_v ? grp->n : 0);
-        sum += !grp->lossy ? 0 : 4 * grp->n + (grp->has_v ? grp->n : 0);
+        sum += !grp->lossy ? grp->bytes : (set->exact_weights ? grp->bytes : grp->n) + (grp->has_m ? grp->n : 0) + (grp->has_v ? grp->n : 0);
+        sum += !grp->lossy ? 0 : 4 * grp->n + (grp->has_v ? grp->n : 0) + (ckpi_dq_takes(grp, set) ? grp->n : 0);
     }
     return sum;
 }
@@ -113,19 +113,26 @@ pass_one(void *user, size_t g, ckpi_scratch *ws, ckp_error *err)
     return st == CKP_OK ? ckpi_pass_group(j->pass, g, &j->stages[g], ws, err) : st;
 }
 
+/* Pull sources are read on this thread only. */
+static ckp_status
+each_group(ckp_run *run, const ckpi_pass *pass, ckpi_task_fn fn, pass_job *j, ckp_error *err)
+{
+    ckp_status st = CKP_OK;
+
+    if (!ckpi_state_pulls(pass->state))
+        return ckpi_ctx_run(run->front, run->pred->layout->n, fn, j, err);
+    for (size_t g = 0; st == CKP_OK && g < run->pred->layout->n; g++) {
+        ckpi_scratch_reset(run->front->ws[0]);
+        st = fn(j, g, run->front->ws[0], err);
+    }
+    return st;
+}
+
 static ckp_status
 run_pass(ckp_run *run, const ckpi_pass *pass, ckp_error *err)
 {
     pass_job j = {pass, run->stages};
-    ckp_status st = CKP_OK;
-
-    if (!ckpi_state_pulls(pass->state))
-        return ckpi_ctx_run(run->front, run->pred->layout->n, pass_one, &j, err);
-    for (size_t g = 0; st == CKP_OK && g < run->pred->layout->n; g++) {
-        ckpi_scratch_reset(run->front->ws[0]);
-        st = pass_one(&j, g, run->front->ws[0], err);
-    }
-    return st;
+    return each_group(run, pass, pass_one, &j, err);
 }
 
 static void
@@ -141,9 +148,25 @@ count_raw(ckpi_save_job *job, const ckpi_table *t)
     }
 }
 
-/* From sealed state to a job that the worker can do without the live tensors. */
+static ckpi_pass
+pass_of(ckp_run *run, const ckp_state *state)
+{
+    return (ckpi_pass){.pred = run->pred, .state = state, .set = &run->job.set, .dq = &run->dq, .lasting = &run->lasting, .key = run->job.key,
+                       .run_key = ckpi_store_run_id(run->store).lo, .restore_count = run->restore_count, .cpu = run->front->cpu};
+}
+
+/* Thresholds of a configuration for the state of a pass. */
 static ckp_status
-take(ckp_run *run, ckp_state *state, ckpi_pass *pass, ckp_error *err)
+prepare_dynaquant(ckp_run *run, const ckpi_pass *pass, const ckp_dynaquant *config, ckp_error *err)
+{
+    const ckp_status st = ckpi_dynaquant_bind(&run->dq, config, run->pred->table, err);
+    run->job.dq = run->dq.num;
+    return st == CKP_OK ? ckpi_dq_prepare(run->front, pass, err) : st;
+}
+
+/* From sealed state to a job that the worker can do without the live tensors. config: with DynaQuant. */
+static ckp_status
+take(ckp_run *run, ckp_state *state, const ckp_dynaquant *config, ckpi_pass *pass, ckp_error *err)
 {
     ckpi_save_job *job = &run->job;
     const bool lossy = run->set.lossy;
@@ -156,8 +179,7 @@ take(ckp_run *run, ckp_state *state, ckpi_pass *pass, ckp_error *err)
         return st;
     job->key = job->key || run->key_next || run->base.chain + 1 >= run->opt.key_every;
     count_raw(job, run->pred->table);
-    *pass = (ckpi_pass){.pred = run->pred, .state = state, .set = &job->set, .lasting = &run->lasting, .key = job->key,
-                        .run_key = ckpi_store_run_id(run->store).lo, .restore_count = run->restore_count, .cpu = run->front->cpu};
+    *pass = pass_of(run, state);
     const bool rescaled = lossy && ckpi_pass_rescaled(pass);
     if (lossy && (job->key || loads || rescaled))
         st = ckpi_pass_prepare(run->front, pass, err);
@@ -165,7 +187,11 @@ take(ckp_run *run, ckp_state *state, ckpi_pass *pass, ckp_error *err)
         return st;
     if (lossy)
         ckpi_pass_steps(pass);
-    job->inline_pass = memory_need(run->pred->layout, job->set.exact_weights) > ckpi_memory_budget(&run->opt.coding);
+    if (job->set.dynaquant && !job->set.exact_weights)
+        st = prepare_dynaquant(run, pass, config, err);
+    if (st != CKP_OK)
+        return st;
+    job->inline_pass = memory_need(run->pred->layout, &job->set) > ckpi_memory_budget(&run->opt.coding);
     if (job->inline_pass) {
         empty_stages(run);
         job->pass = pass;
@@ -198,7 +224,7 @@ check_call(const ckp_run *run, uint64_t step, const ckp_state *state, const ckp_
         return ckpi_fail(err, CKP_EINVAL, "step %llu is out of range", (unsigned long long)step);
     if (opt->quality != 0.0 && !(opt->quality >= 0.01 && opt->quality <= 100.0))
         return ckpi_fail(err, CKP_EINVAL, "quality %g is not between 0.01 and 100", opt->quality);
-    return CKP_OK;
+    return opt->dynaquant != NULL ? ckpi_dynaquant_check(opt->dynaquant, run->opt.coding.profile, err) : CKP_OK;
 }
 
 bool
@@ -212,12 +238,13 @@ ckpi_session_skip(ckp_run *run)
     return true;
 }
 
-/* Settings of the run's profile with another quality. */
+/* Settings of the run's profile with another quality and another way for weights. */
 static ckpi_settings
-settings_at(const ckp_run *run, double quality)
+settings_at(const ckp_run *run, double quality, const ckp_dynaquant *config)
 {
     ckp_coding c = run->opt.coding;
-    c.quality = quality != 0.0 ? quality : c.quality;
+    c.quality = quality;
+    c.dynaquant = config;
     return ckpi_profile_settings(&c);
 }
 
@@ -232,6 +259,7 @@ ckp_status
 ckpi_session_take(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_options *opt, ckpi_pass *pass, ckp_error *err)
 {
     const double started = ckpi_seconds();
+    const ckp_dynaquant *config = opt->dynaquant != NULL ? opt->dynaquant : run->dynaquant;
     ckpi_save_job *job = &run->job;
 
     ckp_status st = check_call(run, step, state, opt, err);
@@ -245,7 +273,8 @@ ckpi_session_take(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_
     ckpi_session_job_clear(job);
     job->step = step;
     job->key = opt->key;
-    job->set = settings_at(run, opt->quality);
+    job->quality = opt->quality != 0.0 ? opt->quality : run->opt.coding.quality;
+    job->set = settings_at(run, job->quality, config);
     job->set.exact_weights = opt->final && run->set.lossy;
     job->started = started;
     ckpi_buf_put(&job->tree, state->tree.data, state->tree.len);
@@ -253,7 +282,7 @@ ckpi_session_take(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_
     if (st == CKP_OK)
         st = ckpi_session_add_metrics(job, opt->metrics, opt->n_metrics, err);
     if (st == CKP_OK)
-        st = take(run, state, pass, err);
+        st = take(run, state, config, pass, err);
     if (st != CKP_OK)
         run->key_next = true;    /* the reconstruction may have moved half way */
     job->cpu_front = front_cpu(run) - cpu0;
@@ -261,21 +290,60 @@ ckpi_session_take(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_
 }
 
 ckp_status
-ckpi_session_retake(ckp_run *run, ckp_state *state, double quality, ckp_error *err)
+ckpi_session_retake(ckp_run *run, ckp_state *state, double quality, const ckp_dynaquant *config, ckp_error *err)
 {
     const double cpu0 = front_cpu(run);
     ckpi_save_job *job = &run->job;
     ckpi_pass pass;
 
     run->key_next = true;        /* the reconstruction of the base is gone: a key needs none */
-    job->set = settings_at(run, quality);
+    job->quality = quality != 0.0 ? quality : run->opt.coding.quality;
+    job->set = settings_at(run, job->quality, config);
     job->raw_bytes = 0;
     (void)memset(job->raw_by_role, 0, sizeof job->raw_by_role);
     (void)memset(job->params_by_role, 0, sizeof job->params_by_role);
     ckp_status st = ckpi_state_seal(state, err);
     if (st == CKP_OK)
-        st = take(run, state, &pass, err);
+        st = take(run, state, config, &pass, err);
     job->cpu_front += front_cpu(run) - cpu0;
+    return st;
+}
+
+/* ---- again, by another configuration ------------------------------------------------------------------------------ */
+
+static ckp_status
+again_one(void *user, size_t g, ckpi_scratch *ws, ckp_error *err)
+{
+    const pass_job *j = user;
+    return ckpi_dq_again(j->pass, g, &j->stages[g], ws, err);
+}
+
+static ckp_status
+same_table(const ckp_run *run, const ckp_state *state, ckp_error *err)
+{
+    ckpi_table *table = NULL;
+
+    const ckp_status st = ckpi_table_from_state(&table, state, err);
+    const bool same = st == CKP_OK && ckpi_id_eq(run->pred->table->id, table->id);
+    ckpi_table_free(table);
+    return st == CKP_OK && !same ? ckpi_fail(err, CKP_EINVAL, "another state than the staged one") : st;
+}
+
+ckp_status
+ckpi_session_recode(ckp_run *run, ckp_state *state, const ckp_dynaquant *config, ckp_error *err)
+{
+    const double cpu0 = front_cpu(run);
+    const ckpi_pass pass = pass_of(run, state);
+    pass_job j = {&pass, run->stages};
+
+    ckp_status st = ckpi_state_seal(state, err);
+    if (st == CKP_OK)
+        st = same_table(run, state, err);
+    if (st == CKP_OK)
+        st = prepare_dynaquant(run, &pass, config, err);
+    if (st == CKP_OK)
+        st = each_group(run, &pass, again_one, &j, err);
+    run->job.cpu_front += front_cpu(run) - cpu0;
     return st;
 }
 

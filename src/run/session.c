@@ -82,9 +82,13 @@ ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_err
     run->key_next = true;
     run->stats.size = sizeof run->stats;
     const ckpi_store_options so = {.lock_expiry_s = run->opt.lock_seconds};
+    run->opt.coding.dynaquant = NULL;
     st = run->dir != NULL ? ckpi_steps_copy(&run->steps, opt != NULL ? &opt->coding : &defaults.coding, err)
                           : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
     run->opt.coding.steps = run->steps;
+    if (st == CKP_OK && opt != NULL && opt->coding.dynaquant != NULL)
+        st = ckpi_dynaquant_copy(&run->dynaquant, opt->coding.dynaquant, err);
+    run->opt.coding.dynaquant = run->dynaquant;
     if (st == CKP_OK)
         st = ckpi_fs_posix(&fs, dir, true, err);
     if (st == CKP_OK)
@@ -192,6 +196,8 @@ ckp_run_close(ckp_run *run, ckp_error *err)
     ckpi_store_free(run->store);
     ckp_checkpoint_close(run->adopted);
     ckpi_steps_free(run->steps, run->opt.coding.n_steps);
+    ckpi_dynaquant_unbind(&run->dq);
+    ckpi_dynaquant_free(run->dynaquant);
     free(run->dir);
     free(run);
     return st;

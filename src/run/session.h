@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <ckpress/run.h>
 #include "engine/encode.h"
+#include "run/dynaquant.h"
 #include "run/profile.h"
 #include "store/store.h"
 
@@ -25,6 +26,8 @@ typedef struct ckpi_save_job {
     bool inline_pass;            /* stages do not fit the budget: the pass is part of the encoding, on the caller's thread */
     const ckpi_pass *pass;       /* then */
     ckpi_settings set;
+    double quality;              /* that set is of */
+    ckpi_dq_numbers dq;          /* with set.dynaquant */
     ckpi_buf tree;               /* a copy */
     ckp_metric *metrics;         /* owned, names too */
     size_t n_metrics;
@@ -42,17 +45,14 @@ typedef struct ckpi_base_ref {
     ckpi_buf table_tree;         /* that tree, the dictionary for later ones */
 } ckpi_base_ref;
 
-/* Metrics of lossy checkpoints that the library writes itself (docs/runs.md). */
-#define CKPI_METRIC_CURVATURE "ckpress.curvature"
-#define CKPI_METRIC_MOVEMENT "ckpress.movement"
-#define CKPI_METRIC_STEP "ckpress.step"
-
 struct ckp_run {
     int64_t pid;
     char *dir;
     ckp_run_options opt;
     ckp_tensor_step *steps;      /* owned; what opt.coding.steps is */
     ckpi_settings set;
+    ckp_dynaquant *dynaquant;    /* opt.coding.dynaquant, copied; or NULL */
+    ckpi_dq dq;                  /* bound for the pass at hand */
     ckpi_store *store;
     ckpi_ctx *front, *back;      /* threads of the pass; of the coding */
     ckpi_pred *pred;             /* NULL before the first save */
@@ -87,7 +87,10 @@ void ckpi_session_job_clear(ckpi_save_job *job);
 /* Takes a state into run->job, up to the moment when the live tensors may change, as ckp_run_save does. *pass: for an inline pass. */
 CKP_MUST_USE ckp_status ckpi_session_take(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_options *opt, ckpi_pass *pass,
                                           ckp_error *err);
-CKP_MUST_USE ckp_status ckpi_session_retake(ckp_run *run, ckp_state *state, double quality, ckp_error *err);
+/* The same state again, as a key, by grids of that quality or (config not NULL) by DynaQuant. */
+CKP_MUST_USE ckp_status ckpi_session_retake(ckp_run *run, ckp_state *state, double quality, const ckp_dynaquant *config, ckp_error *err);
+/* The weights of a save that was taken by DynaQuant, by another configuration. */
+CKP_MUST_USE ckp_status ckpi_session_recode(ckp_run *run, ckp_state *state, const ckp_dynaquant *config, ckp_error *err);
 CKP_MUST_USE ckp_status ckpi_session_add_metrics(ckpi_save_job *job, const ckp_metric *m, size_t n, ckp_error *err);
 /* Whether a call must be skipped, for CKP_BUSY_SKIP. */
 bool ckpi_session_skip(ckp_run *run);

@@ -59,11 +59,69 @@ ckp_run_restage(ckp_run *run, ckp_state *state, double quality, ckp_error *err)
         st = ckpi_fail(err, CKP_EINVAL, "run_restage: no state, or a quality of %g, which is not between 0.01 and 100", quality);
     if (st != CKP_OK)
         return st;
-    st = ckpi_session_retake(run, state, quality, err);
+    st = ckpi_session_retake(run, state, quality, NULL, err);
     if (st == CKP_OK)
         st = fits(run, err);
     run->last_stall += ckpi_seconds() - started;
     run->staged = st == CKP_OK;
+    return st;
+}
+
+ckp_status
+ckp_run_restage_dynaquant(ckp_run *run, ckp_state *state, const ckp_dynaquant *config, ckp_error *err)
+{
+    const double started = ckpi_seconds();
+
+    ckp_status st = need_staged(run, err);
+    if (st == CKP_OK && (state == NULL || config == NULL))
+        st = ckpi_fail(err, CKP_EINVAL, "run_restage_dynaquant: NULL argument");
+    if (st == CKP_OK)
+        st = ckpi_dynaquant_check(config, run->opt.coding.profile, err);
+    if (st != CKP_OK)
+        return st;
+    if (run->job.set.dynaquant && !run->job.set.exact_weights)
+        st = ckpi_session_recode(run, state, config, err);
+    else
+        st = ckpi_session_retake(run, state, 0.0, config, err);
+    if (st == CKP_OK)
+        st = fits(run, err);
+    if (st != CKP_OK)
+        ckp_run_unstage(run);
+    run->last_stall += ckpi_seconds() - started;
+    return st;
+}
+
+/* ---- size --------------------------------------------------------------------------------------------------------- */
+
+typedef struct size_job { ckp_run *run; ckp_role role; uint64_t *bytes; } size_job;
+
+static ckp_status
+size_one(void *user, size_t g, ckpi_scratch *ws, ckp_error *err)
+{
+    const size_job *j = user;
+    ckp_run *run = j->run;
+
+    if (run->pred->layout->g[g].role != j->role)
+        return CKP_OK;
+    return ckpi_encode_weights_size(run->pred, g, &run->stages[g], (ckpi_effort)run->opt.coding.effort, run->front->cpu, &j->bytes[g], ws, err);
+}
+
+ckp_status
+ckp_run_staged_bytes(ckp_run *run, ckp_role role, uint64_t *bytes, ckp_error *err)
+{
+    ckp_status st = need_staged(run, err);
+    if (st == CKP_OK && (bytes == NULL || role == CKP_ROLE_M || role == CKP_ROLE_V || role == CKP_ROLE_MOMENTUM))
+        st = ckpi_fail(err, CKP_EINVAL, "run_staged_bytes: NULL argument, or a role of moments");
+    if (st != CKP_OK)
+        return st;
+    const size_t n = run->pred->layout->n;
+    uint64_t *each = ckpi_calloc(n, sizeof *each);
+    size_job j = {run, role, each};
+    st = each != NULL ? ckpi_ctx_run(run->front, n, size_one, &j, err) : ckpi_fail(err, CKP_ENOMEM, "no memory for %zu sizes", n);
+    *bytes = 0;
+    for (size_t g = 0; st == CKP_OK && g < n; g++)
+        *bytes += each[g];
+    free(each);
     return st;
 }
 

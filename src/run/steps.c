@@ -18,9 +18,11 @@ ckpi_steps_check(const ckp_coding *c, ckp_error *err)
         const ckp_tensor_step *s = &c->steps[i];
         if (s->name == NULL)
             return ckpi_fail(err, CKP_EINVAL, "step %zu has no name", i);
-        if (s->step == 0.0 || (s->step >= CKP_STEP_MIN && s->step <= CKP_STEP_MAX))
+        const bool fits = s->step == 0.0 || (s->step >= CKP_STEP_MIN && s->step <= CKP_STEP_MAX);
+        if (fits && (s->step == 0.0 || c->dynaquant == NULL))
             continue;
-        const ckp_status st = ckpi_fail(err, CKP_EINVAL, "a step of %g is neither 0 nor between %g and %g", s->step, CKP_STEP_MIN, CKP_STEP_MAX);
+        const ckp_status st = fits ? ckpi_fail(err, CKP_EINVAL, "a step of %g, but DynaQuant's codebooks have none", s->step)
+                                   : ckpi_fail(err, CKP_EINVAL, "a step of %g is neither 0 nor between %g and %g", s->step, CKP_STEP_MIN, CKP_STEP_MAX);
         ckpi_fail_tensor(err, s->name);
         return st;
     }
@@ -98,7 +100,7 @@ ckpi_lay_out(ckpi_table **table, ckpi_layout **layout, const ckp_state *s, const
     if (st == CKP_OK)
         st = ckpi_table_from_state(table, s, err);
     if (st == CKP_OK)
-        st = ckpi_layout_new(layout, *table, set->lossy, set->weights_only, no_loss, packing, err);
+        st = ckpi_layout_new(layout, *table, set->lossy, ckpi_settings_alone(set), no_loss, packing, err);
     free(no_loss);
     if (st != CKP_OK) {
         ckpi_table_free(*table);

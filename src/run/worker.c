@@ -34,7 +34,7 @@ static ckpi_file_info
 file_info(const ckp_run *run)
 {
     const ckpi_save_job *job = &run->job;
-    ckpi_file_info i = {.features = run->set.lossy ? CKPI_FEAT_LOSSY : 0};
+    ckpi_file_info i = {.features = run->set.lossy ? CKPI_FEAT_LOSSY : 0, .profile = (uint8_t)(1 + run->opt.coding.profile)};
 
     if (!job->key) {
         i.is_delta = 1;
@@ -84,20 +84,49 @@ write_shard(ckp_run *run, ckpi_writer *w, ckpi_fmt_sum *sum, ckp_error *err)
 
 /* ---- manifest --------------------------------------------------------------------------------------------------- */
 
-/* What the next process's steps follow from (adopt.c), and the step in use, for people. */
+/* What this save was coded with, for people who look back on a training, and for the process that goes on from it (adopt.c). Nothing is
+   decoded by it. */
 static ckp_status
-describe_steps(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
+fill_settings(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
 {
-    const ckpi_lasting *l = &run->lasting;
-    const ckpi_pred *d = run->pred;
+    const ckpi_save_job *job = &run->job;
+    const ckpi_pred *p = run->pred;
+    bool w = false, mo = false, v = false;
+
+    for (size_t g = 0; g < p->layout->n; g++) {
+        const ckpi_group *grp = &p->layout->g[g];
+        w = w || grp->lossy;
+        mo = mo || (grp->lossy && grp->has_m);
+        v = v || (grp->lossy && grp->has_v);
+    }
+    /* after exact weights nobody took their RMS: it is the last save's */
+    const double rms = p->rms_all > 0.0 ? p->rms_all : 1.0;
+    const struct { bool is; const char *name; double value; } all[] = {
+        {w, "quality", job->quality},
+        {w, "step", job->set.exact_weights ? 0.0 : p->q0 / rms},
+        {w, "rms", rms},
+        {w && run->lasting.moved, "movement", run->lasting.move / rms},
+        {v && run->lasting.has_curvature, "curvature", run->lasting.curvature / 256.0},
+        {mo && job->set.mkind != CKPI_M_NONE, "m_threshold", job->set.mt},
+        {v, "v_octaves", (double)job->set.vstep / 256.0},
+    };
+    ckp_status st = CKP_OK;
+    for (size_t i = 0; st == CKP_OK && i < sizeof all / sizeof *all; i++)
+        if (all[i].is)
+            st = ckpi_manifest_add_setting(m, all[i].name, all[i].value, err);
+    return st;
+}
+
+/* The configuration of weights that were coded by DynaQuant, as metrics. */
+static ckp_status
+describe_dynaquant(const ckpi_dq_numbers *n, ckpi_manifest *m, ckp_error *err)
+{
+    const ckp_metric all[] = {{"ckpress.dynaquant.bins", n->bins}, {"ckpress.dynaquant.bins_embedding", n->bins_embedding}, {"ckpress.dynaquant.prune", n->prune},
+                              {"ckpress.dynaquant.prune_by_sensitivity", n->by_score}, {"ckpress.dynaquant.protect", n->protect}};
     ckp_status st = CKP_OK;
 
-    if (l->has_curvature)
-        st = ckpi_manifest_add_metric(m, CKPI_METRIC_CURVATURE, l->curvature, err);
-    if (st == CKP_OK && l->moved)
-        st = ckpi_manifest_add_metric(m, CKPI_METRIC_MOVEMENT, l->move, err);
-    if (st == CKP_OK && d->q0 > 0.0)
-        st = ckpi_manifest_add_metric(m, CKPI_METRIC_STEP, d->q0 / d->rms_all, err);
+    for (size_t i = 0; st == CKP_OK && i < sizeof all / sizeof *all; i++)
+        st = ckpi_manifest_add_metric(m, all[i].name, all[i].value, err);
     return st;
 }
 
@@ -120,7 +149,9 @@ fill_manifest(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
     }
     for (size_t i = 0; st == CKP_OK && i < job->n_metrics; i++)
         st = ckpi_manifest_add_metric(m, job->metrics[i].name, job->metrics[i].value, err);
-    return st == CKP_OK && job->set.lossy ? describe_steps(run, m, err) : st;
+    if (st == CKP_OK)
+        st = fill_settings(run, m, err);
+    return st == CKP_OK && job->set.dynaquant && !job->set.exact_weights ? describe_dynaquant(&job->dq, m, err) : st;
 }
 
 /* What a delta must save of the key's bytes, or restores read a chain for nothing. */

@@ -31,3 +31,10 @@ cp tricky.safetensors noending
 ckpress compress -q noending ./-dash.bin 2>/dev/null || cp tricky.safetensors ./-dash.bin
 ckpress compress -q -- -dash.bin
 files | grep -e noending -e dash
+
+echo "-- a file says by which profile it was coded"
+for profile in lossless weights resume; do
+    ckpress compress -qf --profile $profile model.safetensors -o p.ckp
+    ckpress info p.ckp | sed -n '1p;/^coded with/,/^$/p'
+    ckpress info p.ckp --json | grep '"profile"'
+done

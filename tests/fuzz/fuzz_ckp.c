@@ -3,7 +3,8 @@
  * Chunks that no encoder of ours wrote: the input is a list of changes to the chunks of a real file, of any profile, key or delta. All hashes
  * are right again afterwards, so that the changes reach lineages, units, parameters, codecs and quantizers.
  *
- *   u8 file (bits 0 and 1: profile; 2: delta; 3: without its end, to be salvaged; 4: moments without v), then changes:
+ *   u8 file (bits 0 and 1: profile; 2: delta; 3: without its end, to be salvaged; 4: moments without v; 5: weights by DynaQuant, where the
+ *   profile is lossy), then changes:
  *   u8 what, u8 chunk, then by `what`: see change()
  */
 #include <stdlib.h>
@@ -16,53 +17,56 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { ROWS = 40, COLS = 24, VEC = 150, MAX_CHUNKS = 24, MAX_PIECES = 8 };
+enum { ROWS = 40, COLS = 24, SIDE = 64, MOST = SIDE * SIDE, VEC = 150, MAX_CHUNKS = 24, MAX_PIECES = 8 };
 
 /* ---- real files ---- */
 
 typedef struct real_files { ckpi_buf file[2]; } real_files;      /* key, delta */
 
 static void
-add(ckp_state *s, const char *name, ckp_role role, const char *owner, ckp_dtype dt, bool matrix, const void *data)
+add(ckp_state *s, const char *name, ckp_role role, const char *owner, ckp_dtype dt, const uint64_t *matrix, const void *data)
 {
-    static const uint64_t mat[2] = {ROWS, COLS}, vec[1] = {VEC};
+    static const uint64_t vec[1] = {VEC};
     ckp_tensor t = CKP_TENSOR_INIT;
     t.dtype = dt;
-    t.ndim = matrix ? 2 : 1;
-    t.shape = matrix ? mat : vec;
+    t.ndim = matrix != NULL ? 2 : 1;
+    t.shape = matrix != NULL ? matrix : vec;
     t.data = data;
     if (ckp_state_add_tensor(s, name, role, owner, &t, NULL, NULL) != CKP_OK)
         abort();
 }
 
-static float memory[7][ROWS * COLS];
+static float memory[7][MOST];
 
+/* wide: large enough for codebooks. */
 static ckp_state *
-state_of(unsigned step, bool with_v)
+state_of(unsigned step, bool with_v, bool wide)
 {
+    static const uint64_t small[2] = {ROWS, COLS}, large[2] = {SIDE, SIDE};
+    const uint64_t *mat = wide ? large : small;
     ckp_state *s = NULL;
     uint32_t x = 12345 + step;
     for (size_t k = 0; k < 7; k++)
-        for (size_t i = 0; i < ROWS * COLS; i++) {
+        for (size_t i = 0; i < mat[0] * mat[1]; i++) {
             x = x * 1664525U + 1013904223U;
             const float u = (float)(x >> 8) / 16777216.0F - 0.5F;
-            memory[k][i] = k < 2 ? memory[k][i] + (step == 0 ? u : 0.01F * u) : k < 4 ? 0.01F * u : 1e-4F * u * u * (float)(1 + i / COLS);
+            memory[k][i] = k < 2 ? memory[k][i] + (step == 0 ? u : 0.01F * u) : k < 4 ? 0.01F * u : 1e-4F * u * u * (float)(1 + i / mat[1]);
         }
     memory[0][3] = memory[2][4] = memory[4][5] = 1e30F * 1e30F;
     if (ckp_state_new(&s, NULL) != CKP_OK)
         abort();
-    add(s, "a", CKP_ROLE_WEIGHT, NULL, CKP_F32, true, memory[0]);
-    add(s, "b", CKP_ROLE_WEIGHT, NULL, CKP_BF16, false, memory[1]);
-    add(s, "c", CKP_ROLE_WEIGHT, NULL, CKP_F32, false, memory[1]);
-    add(s, "a/m", with_v ? CKP_ROLE_M : CKP_ROLE_MOMENTUM, "a", CKP_F32, true, memory[2]);
-    add(s, "b/m", with_v ? CKP_ROLE_M : CKP_ROLE_MOMENTUM, "b", CKP_BF16, false, memory[3]);
-    add(s, "c/m", with_v ? CKP_ROLE_M : CKP_ROLE_MOMENTUM, "c", CKP_F32, false, memory[3]);
+    add(s, "a", CKP_ROLE_WEIGHT, NULL, CKP_F32, mat, memory[0]);
+    add(s, "b", CKP_ROLE_WEIGHT, NULL, CKP_BF16, NULL, memory[1]);
+    add(s, "c", CKP_ROLE_WEIGHT, NULL, CKP_F32, NULL, memory[1]);
+    add(s, "a/m", with_v ? CKP_ROLE_M : CKP_ROLE_MOMENTUM, "a", CKP_F32, mat, memory[2]);
+    add(s, "b/m", with_v ? CKP_ROLE_M : CKP_ROLE_MOMENTUM, "b", CKP_BF16, NULL, memory[3]);
+    add(s, "c/m", with_v ? CKP_ROLE_M : CKP_ROLE_MOMENTUM, "c", CKP_F32, NULL, memory[3]);
     if (with_v) {
-        add(s, "a/v", CKP_ROLE_V, "a", CKP_F32, true, memory[4]);
-        add(s, "b/v", CKP_ROLE_V, "b", CKP_F16, false, memory[5]);
-        add(s, "c/v", CKP_ROLE_V, "c", CKP_F32, false, memory[6]);
+        add(s, "a/v", CKP_ROLE_V, "a", CKP_F32, mat, memory[4]);
+        add(s, "b/v", CKP_ROLE_V, "b", CKP_F16, NULL, memory[5]);
+        add(s, "c/v", CKP_ROLE_V, "c", CKP_F32, NULL, memory[6]);
     }
-    add(s, "o", CKP_ROLE_OTHER, NULL, CKP_I64, false, memory[6]);
+    add(s, "o", CKP_ROLE_OTHER, NULL, CKP_I64, NULL, memory[6]);
     return s;
 }
 
@@ -79,7 +83,7 @@ open_bytes(const ckpi_buf *b)
 static void
 write_one(ckpi_buf *out, unsigned step, bool with_v, const ckp_coding *coding, ckp_checkpoint *base)
 {
-    ckp_state *s = state_of(step, with_v);
+    ckp_state *s = state_of(step, with_v, coding->dynaquant != NULL);
     ckpi_writer *w = NULL;
     if (ckpi_writer_mem(&w, out, NULL) != CKP_OK || ckpi_state_write(w, s, coding, base, CKPI_PACK_GROUPED, NULL, NULL) != CKP_OK ||
         ckpi_writer_finish(w, NULL) != CKP_OK)
@@ -91,21 +95,25 @@ write_one(ckpi_buf *out, unsigned step, bool with_v, const ckp_coding *coding, c
 static const real_files *
 real_of(unsigned which)
 {
-    static real_files all[8];
-    real_files *r = &all[which % 8];
+    static real_files all[16];
+    real_files *r = &all[which % 16];
+    ckp_dynaquant dq = CKP_DYNAQUANT_INIT;
     if (r->file[0].data != NULL)
         return r;
     ckp_coding coding = CKP_CODING_INIT;
     coding.profile = (ckp_profile)(which % 4);
     coding.threads = 1;
+    dq.bins = 5;
+    dq.prune_by = CKP_SCORE_SENSITIVITY;
+    coding.dynaquant = (which & 8) != 0 && which % 4 != CKP_PROFILE_LOSSLESS ? &dq : NULL;
     memset(memory, 0, sizeof memory);
-    write_one(&r->file[0], 0, which < 4, &coding, NULL);
+    write_one(&r->file[0], 0, (which & 4) == 0, &coding, NULL);
     ckp_checkpoint *ck = calloc(1, sizeof *ck);
     ckpi_fmt_file *f = open_bytes(&r->file[0]);
     if (ck == NULL || f == NULL || ckpi_checkpoint_from_files(ck, &f, 1, NULL) != CKP_OK)
         abort();
     ck->pid = ckpi_pid();
-    write_one(&r->file[1], 1, which < 4, &coding, ck);
+    write_one(&r->file[1], 1, (which & 4) == 0, &coding, ck);
     ckp_checkpoint_close(ck);
     return r;
 }
@@ -303,7 +311,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ckpi_buf file = CKPI_BUF_INIT;
     const uint8_t which = ckpi_rd_u8(&rd);
     const bool delta = (which & 4) != 0, cut = (which & 8) != 0;
-    const real_files *real = real_of((which & 3U) | (which & 16U) >> 2);
+    const real_files *real = real_of((which & 3U) | (which & 48U) >> 2);
     ckpi_fmt_file *f = open_bytes(&real->file[delta]), *key = open_bytes(&real->file[0]);
     if (f == NULL || key == NULL || ckpi_fmt_resolve(f, key, NULL) != CKP_OK)
         abort();

@@ -332,8 +332,9 @@ take_shard(const char *run, uint64_t step, const char *dir, const char *name)
     closedir(d);
 }
 
+/* how: by save, or NULL: grids. */
 static void
-run_of(const char *dir, const char *name, ckp_profile profile, int saves, const ckp_tensor_step *steps, size_t n_steps)
+run_of(const char *dir, const char *name, ckp_profile profile, int saves, const ckp_dynaquant *how, const ckp_tensor_step *steps, size_t n_steps)
 {
     char run_dir[1024], shard[64][64];
     const char *bases[64];
@@ -350,6 +351,7 @@ run_of(const char *dir, const char *name, ckp_profile profile, int saves, const 
         ckp_save_options so = CKP_SAVE_OPTIONS_INIT;
         so.wait = true;
         so.final = i == saves - 1;
+        so.dynaquant = how != NULL ? &how[i] : NULL;
         if (i == 1) {            /* what no code can carry */
             const uint32_t odd[4] = {0x7fc01234, 0xff800000, 0x7f800000, 0x00000001};
             memcpy(&t->a[100], odd, sizeof odd);
@@ -377,11 +379,24 @@ main(int argc, char **argv)
 {
     if (argc != 2)
         return 2;
+    /* a key, a delta, one with more levels, one without pruned or kept values, exact weights on indices */
+    static const char *const embeddings[] = {"c"};
+    ckp_dynaquant how[5];
+    for (int i = 0; i < 5; i++) {
+        how[i] = (ckp_dynaquant)CKP_DYNAQUANT_INIT;
+        how[i].bins = i < 2 ? 6 : 9;
+        how[i].bins_embedding = 12;
+        how[i].embeddings = embeddings;
+        how[i].n_embeddings = 1;
+        how[i].prune_by = i == 2 ? CKP_SCORE_SENSITIVITY : CKP_SCORE_MAGNITUDE;
+        how[i].prune = how[i].protect = i == 3 ? 0 : 0.02 * (i + 1);
+    }
     const ckp_tensor_step steps[] = {{"a", 0.01}, {"b", 0.003}, {"e", 0.02}, {"master", 0}};
     kinds(argv[1]);
-    run_of(argv[1], "lossless", CKP_PROFILE_LOSSLESS, 3, NULL, 0);
-    run_of(argv[1], "resume", CKP_PROFILE_RESUME, 5, NULL, 0);
-    run_of(argv[1], "small", CKP_PROFILE_SMALL, 3, NULL, 0);
-    run_of(argv[1], "steps", CKP_PROFILE_RESUME, 4, steps, sizeof steps / sizeof *steps);
+    run_of(argv[1], "lossless", CKP_PROFILE_LOSSLESS, 3, NULL, NULL, 0);
+    run_of(argv[1], "resume", CKP_PROFILE_RESUME, 5, NULL, NULL, 0);
+    run_of(argv[1], "small", CKP_PROFILE_SMALL, 3, NULL, NULL, 0);
+    run_of(argv[1], "dynaquant", CKP_PROFILE_RESUME, 5, how, NULL, 0);
+    run_of(argv[1], "steps", CKP_PROFILE_RESUME, 4, NULL, steps, sizeof steps / sizeof *steps);
     return 0;
 }

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import same, steps, training
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 
 def test_safetensors_comes_back_byte_for_byte(tmp_path):
@@ -88,6 +88,40 @@ def test_a_run_becomes_a_pt_that_weights_only_reads(tmp_path):
     np.random.set_state(got["rng"]["numpy"])
     mine["philox"].bit_generator.state = got["philox"]
     assert same(got["rng"]["torch"], torch.get_rng_state())
+
+
+def test_a_step_of_a_run_by_its_name(tmp_path):
+    """``run@step`` wherever a file may stand that is read, as in the command."""
+    model, optimizer, scheduler = training()
+    saved = {}
+    with ckpress.Checkpointer(tmp_path / "run") as ck:
+        for step in (1, 2):
+            steps(model, optimizer, scheduler, 1)
+            saved[step] = {k: v.clone() for k, v in model.state_dict().items()}
+            ck.save(step, model=model, wait=True)
+    for place, step in ((f"{tmp_path}/run@1", 1), (tmp_path / "run@2", 2), (tmp_path / "run", 2)):
+        done = ckpress.decompress(place, tmp_path / "x.pt", overwrite=True)
+        got = torch.load(tmp_path / "x.pt", weights_only=False)["model"]
+        assert done.kind == "pt" and all(same(got[k], v) for k, v in saved[step].items())
+        assert same(ckpress.load(place)["model"]["up.weight"], saved[step]["up.weight"])
+        with ckpress.open(place) as f:
+            assert f.info["step"] == step
+    ckpress.decompress(tmp_path / "run@2", tmp_path / "w.safetensors")
+    assert any(name.endswith("up.weight") for name in load_file(tmp_path / "w.safetensors"))
+    with pytest.raises(ckpress.ExistsError):
+        ckpress.decompress(f"{tmp_path}/run@1", tmp_path / "x.pt")
+    for gone in ("run@3", "run@-1", "none@1"):
+        with pytest.raises(ckpress.NotFoundError):
+            ckpress.decompress(tmp_path / gone, tmp_path / "y.pt")
+    assert not (tmp_path / "y.pt").exists()
+
+
+def test_a_file_of_weights_says_so(tmp_path):
+    model = training()[0]
+    for profile in ("weights", "lossless", "small"):
+        ckpress.save(tmp_path / "w.ckp", {"model": model}, profile=profile)
+        with ckpress.open(tmp_path / "w.ckp") as f:
+            assert f.info["profile"] == profile and f.info["settings"] == {}
 
 
 class Evil:

@@ -62,8 +62,7 @@ def test_the_budget_is_met_by_what_comes_back(tmp_path):
     assert first <= info["metrics"]["ckpress.loss_live"] * 1.02 < free
     back, info = restored_loss(tmp_path / "held", loss)
     assert back == pytest.approx(m.loss_decoded, rel=1e-6)  # what was measured is what comes back
-    own = {"ckpress.step", "ckpress.curvature", "ckpress.movement"}     # what steps follow
-    assert {k: v for k, v in info["metrics"].items() if k not in own} == {"mine": 3.0, **m.metrics()}
+    assert info["metrics"] == {"mine": 3.0, **m.metrics()}
 
 
 def test_an_eval_that_fails_makes_weights_lossless(tmp_path):

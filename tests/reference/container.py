@@ -112,6 +112,7 @@ class Header:
     features: int
     optional: int
     delta: bool
+    profile: int
     chain: int
     base: bytes
     table_content: bytes
@@ -126,13 +127,13 @@ def parse_header(data):
     need(size == 128, "header length", 12)
     (own,) = struct.unpack_from("<Q", data, 120)
     need(own == h64(data[:120]), "header hash", 120)
-    read, check, _delete, optional, flags, chain, reserved = struct.unpack_from("<QQQQHHI", data, 16)
+    read, check, _delete, optional, flags, chain, profile = struct.unpack_from("<QQQQHHB", data, 16)
     need(read & ~(DELTA | LOSSY) == 0 and check == 0, "a feature bit that this reader does not know", 16)
-    need(flags & ~1 == 0 and reserved == 0 and data[88:120] == bytes(32), "reserved bytes", 48)
+    need(flags & ~1 == 0 and data[53:56] == bytes(3) and data[88:120] == bytes(32), "reserved bytes", 48)
     base, table = data[56:72], data[72:88]
     delta = flags == 1
     need((read & DELTA != 0) == delta == (chain > 0) == (base != ZERO) and chain <= 4096, "delta fields contradict each other", 48)
-    return Header(read, optional, delta, chain, base, table, own)
+    return Header(read, optional, delta, profile, chain, base, table, own)
 
 
 @dataclass

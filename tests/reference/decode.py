@@ -13,6 +13,7 @@ from container import DTYPES, File, byte_count, h64, need, product
 import blocks
 
 ROLE_V, ROLE_W = 5, (1, 2)
+QUANTIZED = {q.V: (5,), q.M: (4, 6), q.W: (1, 2)}
 
 
 class Level:
@@ -44,6 +45,13 @@ class Level:
             self.states[id(chunk)] = q.v_state(chunk, self.base.v_state(like) if like is not None else None)
         return self.states[id(chunk)]
 
+    def index_state(self, chunk):
+        if id(chunk) not in self.states:
+            like = self.below(chunk)
+            need(like is None or like.quant == q.INDEX, "indices under a base that has none")
+            self.states[id(chunk)] = q.index_state(chunk, self.base.index_state(like) if like is not None else None)
+        return self.states[id(chunk)]
+
     def m_factors(self, chunk):
         like = self.below(chunk)
         return q.m_factors(chunk, self.base.m_factors(like) if like is not None else None)
@@ -66,6 +74,8 @@ class Level:
             return q.v_values(chunk, self.v_state(chunk))
         if chunk.quant == q.M:
             return q.m_values(chunk, self.m_factors(chunk), self.v_beside(owners))
+        if chunk.quant == q.INDEX:
+            return q.index_values(chunk, self.index_state(chunk))
         need(chunk.quant == q.W, f"quantizer {chunk.quant}")
         like = self.below(chunk)
         pieces = tuple(chunk.pieces)
@@ -76,6 +86,7 @@ class Level:
         """The bytes of a chunk's elements, proved by their hash."""
         if id(chunk) not in self.kept:
             need(chunk.quant == 0 or chunk.dtype in (10, 11, 12), "a quantized chunk of another dtype")
+            need(chunk.quant == 0 or chunk.role in QUANTIZED.get(chunk.quant, ()), "a quantizer that is not for the chunk's role")
             raw = self.quantized(chunk) if chunk.quant else self.plain(chunk)
             need(h64(raw) == chunk.decoded_hash, f"decoded hash of a chunk of {self.file.table[chunk.pieces[0][0]].name}", chunk.offset)
             self.kept[id(chunk)] = raw

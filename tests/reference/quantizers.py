@@ -9,7 +9,7 @@ import numpy as np
 import blocks
 from container import Cursor, need
 
-NONE, V, M, W = range(4)
+NONE, V, M, W, INDEX = range(5)
 F32 = np.float32
 
 
@@ -236,6 +236,53 @@ def m_values(chunk, factors, state):
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             out.append(np.where(code == 0, F32(0), (code.astype(F32) * mg[i]) * s))
     return escaped(chunk, np.concatenate(out), True)
+
+
+@dataclass
+class Indices:
+    """Of an index chunk: its indices, a codebook for each piece, values before they are rounded to the dtype."""
+    codes: np.ndarray
+    books: list
+    values: np.ndarray
+
+
+def read_book(c, base):
+    head = c.u8()
+    how, levels = head >> 6, head & 63
+    if how == 2:
+        need(levels == 0 and base is not None, "the base's codebook")
+        return base
+    need(how < 2 and levels <= 32, "a codebook")
+    book = np.frombuffer(c.take(levels * (4 if how else 2)), "<f4" if how else "<f2").astype(F32)
+    need(np.isfinite(book).all() and (np.diff(book) > 0).all(), "centres")
+    return book
+
+
+def index_state(chunk, base):
+    """base: the like chunk's Indices, if the flag is set."""
+    c = Cursor(chunk.params)
+    flags = c.u8()
+    need(flags & ~3 == 0 and (flags == 0 or base is not None), "flags of index")
+    under = base.codes.tobytes() if flags & 1 else None
+    codes = np.frombuffer(blocks.decode(chunk.codec, chunk.payload, chunk.n, 1, 3, under), np.uint8)
+    books = [read_book(c, base.books[i] if base is not None else None) for i in range(len(chunk.pieces))]
+    levels = np.repeat([len(b) for b in books], [count for _, _, count in chunk.pieces])
+    need((codes <= levels + 1).all(), "an index beyond its codebook")
+    kept = codes == levels + 1
+    count = int(kept.sum())
+    values = np.zeros(chunk.n, F32)
+    for i, n, code, out in split(chunk.pieces, codes, values):
+        out[:] = np.concatenate([np.zeros(1, F32), books[i], np.zeros(1, F32)])[code]
+    if count:
+        codec, payload = c.u8(), c.string(1 << 24)
+        under = from_f32(base.values[kept], 11) if flags & 2 else None
+        values[kept] = to_f32(blocks.decode(codec, payload, count, 2, 11, under), 11)
+    c.end()
+    return Indices(codes, books, values)
+
+
+def index_values(chunk, state):
+    return escaped(chunk, state.values)
 
 
 def w_values(chunk, base, state, factors):

@@ -23,6 +23,8 @@ chain_settings(const char *profile)
     } else if (strcmp(profile, "uniform") == 0) {     /* no profile: the other kind of moments */
         s.mkind = CKPI_M_UNIFORM;
         s.vstep = 128;
+    } else if (strcmp(profile, "dynaquant") == 0 || strcmp(profile, "codebook") == 0) {
+        s.dynaquant = true;
     }
     return s;
 }
@@ -34,6 +36,10 @@ chain_new(const char *profile, unsigned threads, uint32_t cpu_mask)
     chain *c = calloc(1, sizeof *c);
     assert_non_null(c);
     c->set = chain_settings(profile);
+    if (strcmp(profile, "dynaquant") == 0)
+        c->dq.num = (ckpi_dq_numbers){.bins = 6, .bins_embedding = 12, .prune = 0.2, .protect = 0.01, .by_score = true};
+    else                         /* no value is pruned or kept that could be indexed */
+        c->dq.num = (ckpi_dq_numbers){.bins = 16, .bins_embedding = 32};
     c->keep_raw = c->staged = true;
     assert_ok(ckpi_ctx_new(&c->ctx, threads, false, &err));
     c->ctx->cpu &= cpu_mask;
@@ -49,6 +55,10 @@ free_pred(chain *c)
     ckpi_pred_free(c->pred);
     c->stages = NULL;
     c->pred = NULL;
+    free(c->dq.kind);
+    free((void *)(uintptr_t)c->dq.score);
+    c->dq.kind = NULL;
+    c->dq.score = NULL;
 }
 
 void
@@ -75,7 +85,7 @@ new_pred(ckpi_pred **out, const chain *c, const ckp_state *s, ckp_error *err)
         no_loss[i] = s->t[i].lossless;
     ckp_status st = ckpi_table_from_state(&t, s, err);
     if (st == CKP_OK)
-        st = ckpi_layout_new(&l, t, c->set.lossy, c->set.weights_only, no_loss, c->packing, err);
+        st = ckpi_layout_new(&l, t, c->set.lossy, ckpi_settings_alone(&c->set), no_loss, c->packing, err);
     free(no_loss);
     if (st == CKP_OK)
         return ckpi_pred_new(out, t, l, err);
@@ -95,6 +105,18 @@ stage_all(chain *c, const ckpi_pass *pass, ckp_error *err)
     }
     if (st == CKP_OK && pass->set->lossy)
         ckpi_pass_finish(pass, c->stages);
+    return st;
+}
+
+static ckp_status
+code_again(chain *c, const ckpi_pass *pass, ckp_error *err)
+{
+    c->dq.num = *c->again;
+    ckp_status st = ckpi_dq_prepare(c->ctx, pass, err);
+    for (size_t g = 0; st == CKP_OK && g < c->pred->layout->n; g++) {
+        ckpi_scratch_reset(c->ctx->ws[0]);
+        st = ckpi_dq_again(pass, g, &c->stages[g], c->ctx->ws[0], err);
+    }
     return st;
 }
 
@@ -145,14 +167,25 @@ save_state(chain *c, ckp_state *s, bool key, bool exact, ckp_error *err)
     if (st != CKP_OK)
         return st;
     set.exact_weights = exact && set.lossy;
-    const ckpi_pass pass = {.pred = c->pred, .state = s, .set = &set, .lasting = c->lone ? NULL : &c->lasting, .key = key, .lone = c->lone, .run_key = 7, .restore_count = c->restore_count,
+    if (c->dq.kind == NULL) {
+        c->dq.kind = calloc(s->n + 1, sizeof *c->dq.kind);
+        c->dq.score = calloc(s->n + 1, sizeof *c->dq.score);
+        for (size_t i = 1; i < s->n; i++)
+            c->dq.kind[i] = (uint8_t)(CKPI_LAYER_ATTENTION + i % 3);
+    }
+    const ckpi_pass pass = {.pred = c->pred, .state = s, .set = &set, .dq = &c->dq, .lasting = c->lone ? NULL : &c->lasting, .key = key,
+                            .lone = c->lone, .run_key = 7, .restore_count = c->restore_count,
                             .cpu = c->ctx->cpu};
     if (set.lossy && key)
         st = ckpi_pass_prepare(c->ctx, &pass, err);
     if (st == CKP_OK && set.lossy)
         ckpi_pass_steps(&pass);
+    if (st == CKP_OK && set.dynaquant && !set.exact_weights)
+        st = ckpi_dq_prepare(c->ctx, &pass, err);
     if (st == CKP_OK && c->staged)
         st = stage_all(c, &pass, err);
+    if (st == CKP_OK && c->again != NULL)
+        st = code_again(c, &pass, err);
     if (st == CKP_OK)
         st = write_file(c, s, &pass, err);
     if (st != CKP_OK)
@@ -288,12 +321,29 @@ unit_of(const ckpi_lineage *l, const ckpi_unit *u, size_t n, const ckpi_group *g
 }
 
 static void
+check_indices(const ckpi_indices *x, const ckpi_indices *y, const ckpi_group *g, size_t index)
+{
+    assert_int_equal(x->code != NULL, y->code != NULL);
+    if (x->code == NULL)
+        return;
+    if (memcmp(x->code, y->code, (size_t)g->n) != 0)
+        fail_msg("group %zu: indices of encoder and decoder differ", index);
+    assert_int_equal(x->n_kept, y->n_kept);
+    assert_true(x->n_kept == 0 || memcmp(x->kept, y->kept, x->n_kept * sizeof *x->kept) == 0);
+    for (size_t k = 0; k < g->n_pieces; k++) {
+        assert_int_equal(x->book[k].k, y->book[k].k);
+        assert_true(memcmp(x->book[k].centre, y->book[k].centre, x->book[k].k * sizeof x->book[k].centre[0]) == 0);
+    }
+}
+
+static void
 check_group(const ckpi_recon *x, const ckpi_recon *y, const ckpi_group *g, size_t index)
 {
     if (memcmp(x->wrec, y->wrec, (size_t)g->n * sizeof *x->wrec) != 0)
         fail_msg("group %zu: w^ of encoder and decoder differ", index);
     if (g->has_v && memcmp(x->vcode, y->vcode, (size_t)g->n) != 0)
         fail_msg("group %zu: codes of v differ", index);
+    check_indices(&x->idx, &y->idx, g, index);
     assert_int_equal(x->fac.mem_n, y->fac.mem_n);
     if (x->fac.mem_n != 0 && memcmp(x->fac.mem, y->fac.mem, x->fac.mem_n * sizeof *x->fac.mem) != 0)
         fail_msg("group %zu: factors differ", index);
@@ -320,7 +370,7 @@ chain_check_recon(const chain *c, size_t i)
                     no_loss[t] = false;
             }
     }
-    assert_ok(ckpi_layout_new(&lay, l->table, c->set.lossy, c->set.weights_only, no_loss, c->packing, &err));
+    assert_ok(ckpi_layout_new(&lay, l->table, c->set.lossy, ckpi_settings_alone(&c->set), no_loss, c->packing, &err));
     assert_true(ckpi_layout_equal(lay, c->pred->layout));
     assert_ok(ckpi_pred_new(&p, ckpi_table_share((ckpi_table *)(uintptr_t)l->table), lay, &err));
     assert_ok(ckpi_units(l, &u, &n, &err));

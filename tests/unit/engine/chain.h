@@ -3,6 +3,7 @@
 #ifndef CKP_TESTS_ENGINE_CHAIN_H
 #define CKP_TESTS_ENGINE_CHAIN_H
 #include "engine/decode.h"
+#include "engine/dynaquant.h"
 #include "engine/encode.h"
 #include "harness/check.h"
 #include "harness/sim.h"
@@ -12,6 +13,8 @@
 typedef struct chain {
     ckpi_settings set;
     ckpi_lasting lasting;
+    ckpi_dq dq;                  /* with set.dynaquant; the first tensor counts as an embedding */
+    const ckpi_dq_numbers *again;   /* coded again by these before the file is written */
     ckpi_packing packing;
     ckpi_ctx *ctx;
     bool keep_raw;
@@ -27,7 +30,7 @@ typedef struct chain {
     size_t key_at;               /* the last key */
 } chain;
 
-ckpi_settings chain_settings(const char *profile);      /* lossless, resume, small, weights */
+ckpi_settings chain_settings(const char *profile);      /* lossless, resume, small, weights, uniform, dynaquant, codebook */
 chain *chain_new(const char *profile, unsigned threads, uint32_t cpu_mask);
 void chain_free(chain *c);
 /* One save: a key when asked, or when there is nothing to predict from. exact: weights losslessly. */

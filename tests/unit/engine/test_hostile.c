@@ -173,6 +173,64 @@ d_pieces(craft *x)
         }
 }
 
+/* ---- indices: flags, codebooks of the pieces, kept values ---- */
+
+static craft_chunk *
+indices(craft *x)
+{
+    for (size_t k = 0; k < x->n; k++)
+        if (x->at[k].c.quant == CKPI_QUANT_INDEX)
+            return &x->at[k];
+    fail_msg("no chunk of indices");
+    return NULL;
+}
+
+static void i_flags(craft *x) { indices(x)->params.data[0] = 4; }
+static void i_no_base(craft *x) { indices(x)->params.data[0] = 1; }
+static void i_kept_no_base(craft *x) { indices(x)->params.data[0] = 2; }
+static void i_book_base(craft *x) { indices(x)->params.data[1] = 0x80; }
+static void i_book_kind(craft *x) { indices(x)->params.data[1] |= 0xc0; }
+static void i_book_many(craft *x) { indices(x)->params.data[1] = 33; }
+static void i_book_fewer(craft *x) { indices(x)->params.data[1]--; }
+static void i_book_order(craft *x) { memcpy(indices(x)->params.data + 4, indices(x)->params.data + 2, 2); }
+static void i_book_nan(craft *x) { memcpy(indices(x)->params.data + 2, "\x00\x7e", 2); }
+static void i_less(craft *x) { indices(x)->params.len -= 1; }
+static void i_none(craft *x) { craft_set(&indices(x)->params, "", 0); }
+static void i_more(craft *x) { ckpi_buf_u8(&indices(x)->params, 0); }
+static void i_zero(craft *x) { indices(x)->c.codec = CKPI_CODEC_ZERO; }
+static void i_codec(craft *x) { indices(x)->c.codec = CKPI_CODEC_REARRANGED; }
+static void i_base(craft *x) { indices(x)->c.flags ^= CKPI_CHUNK_USES_BASE; }
+static void i_as_w(craft *x) { indices(x)->c.quant = CKPI_QUANT_W; }
+static void i_of_m(craft *x) { craft_find(x, CKP_ROLE_M)->c.quant = CKPI_QUANT_INDEX; }
+/* one index above the kept one, in raw bytes */
+static void
+i_beyond(craft *x)
+{
+    craft_chunk *k = indices(x);
+    uint8_t *codes = calloc(1, (size_t)k->c.n);
+    codes[5] = 40;
+    k->c.codec = CKPI_CODEC_RAW;
+    craft_set(&k->payload, codes, (size_t)k->c.n);
+    free(codes);
+}
+
+static void
+test_fields_of_indices(void **state)
+{
+    (void)state;
+    static const struct { spoil_fn fn; const char *name; } rows[] = {
+        ROW(i_flags), ROW(i_no_base), ROW(i_kept_no_base), ROW(i_book_base), ROW(i_book_kind), ROW(i_book_many), ROW(i_book_fewer),
+        ROW(i_book_order), ROW(i_book_nan), ROW(i_less), ROW(i_none), ROW(i_more), ROW(i_zero), ROW(i_codec), ROW(i_as_w), ROW(i_of_m), ROW(i_beyond)};
+    static const struct { spoil_fn fn; const char *name; } more[] = {ROW(i_base), ROW(i_flags), ROW(i_less), ROW(i_none), ROW(i_more), ROW(i_as_w),
+                                                                   ROW(i_beyond)};
+    chain *c = small_chain("dynaquant", 3);
+    for (size_t k = 0; k < CHECK_COUNT(rows); k++)
+        expect_refused(c, 0, rows[k].fn, rows[k].name);
+    for (size_t k = 0; k < CHECK_COUNT(more); k++)
+        expect_refused(c, 1, more[k].fn, more[k].name);
+    chain_free(c);
+}
+
 static void
 test_fields_of_a_delta(void **state)
 {
@@ -322,7 +380,7 @@ mutate(test_rng *r, craft *x)
         break;
     case 1:
         if ((x->f->info.features & CKPI_FEAT_LOSSY) != 0)
-            k->c.quant = (uint8_t)test_below(r, 4);
+            k->c.quant = (uint8_t)test_below(r, 5);
         break;
     case 2:
         if (part->len != 0)
@@ -345,7 +403,7 @@ static void
 test_chance(void **state)
 {
     (void)state;
-    static const char *const profiles[] = {"lossless", "resume", "uniform", "weights"};
+    static const char *const profiles[] = {"lossless", "resume", "uniform", "weights", "dynaquant", "codebook"};
     test_rng r = test_rng_new("engine hostile");
     for (size_t p = 0; p < CHECK_COUNT(profiles); p++) {
         chain *c = small_chain(profiles[p], 4);
@@ -377,6 +435,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fields_of_a_key),         cmocka_unit_test(test_fields_of_a_delta), cmocka_unit_test(test_units_that_mix),
         cmocka_unit_test(test_moments_without_weights), cmocka_unit_test(test_wrong_dtype),       cmocka_unit_test(test_chance),
+        cmocka_unit_test(test_fields_of_indices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

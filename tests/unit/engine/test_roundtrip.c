@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const char *const profiles[] = {"lossless", "resume", "small", "weights", "uniform"};
+static const char *const profiles[] = {"lossless", "resume", "small", "weights", "uniform", "dynaquant", "codebook"};
 
 /* A bit of everything that training has. */
 static sim *
@@ -242,6 +242,8 @@ test_around_a_chunk(void **state)
     for (size_t i = 0; i < CHECK_COUNT(shapes); i++)
         one_shape("resume", CKP_F32, 2, shapes[i], 2);
     one_shape("weights", CKP_F32, 2, shapes[4], 2);
+    for (size_t i = 0; i < CHECK_COUNT(shapes); i++)
+        one_shape(i % 2 ? "dynaquant" : "codebook", CKP_F32, 2, shapes[i], 2);
 }
 
 /* Packed elements of more than one chunk, with rows that do not end on a byte. */
@@ -331,10 +333,9 @@ test_same_bytes(void **state)
 
 /* One mask a level that this machine has. */
 static void
-test_same_bytes_by_level(void **state)
+same_by_level(const char *profile)
 {
-    (void)state;
-    chain *first = chain_new("resume", 1, UINT32_MAX);
+    chain *first = chain_new(profile, 1, UINT32_MAX);
     sim *m = mixed(4);
     for (size_t i = 0; i < 3; i++) {
         sim_train(m);
@@ -342,7 +343,7 @@ test_same_bytes_by_level(void **state)
     }
     sim_free(m);
     for (unsigned bits = 1; bits < 16; bits++) {
-        chain *c = chain_new("resume", 1, (UINT32_C(1) << bits) - 1);
+        chain *c = chain_new(profile, 1, (UINT32_C(1) << bits) - 1);
         m = mixed(4);
         for (size_t i = 0; i < 3; i++) {
             sim_train(m);
@@ -353,6 +354,14 @@ test_same_bytes_by_level(void **state)
         chain_free(c);
     }
     chain_free(first);
+}
+
+static void
+test_same_bytes_by_level(void **state)
+{
+    (void)state;
+    same_by_level("resume");
+    same_by_level("dynaquant");
 }
 
 /* Without bases in memory lossless chunks stand alone; a base that was kept once must not be used later. */

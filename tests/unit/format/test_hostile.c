@@ -46,7 +46,7 @@ test_header_numbers(void **state)
     (void)state;
     static const struct { unsigned at; uint8_t value; ckp_status want; } bad[] = {
         {0, 'P', CKP_EFORMAT},    {6, '\r', CKP_EFORMAT},   {8, 2, CKP_EVERSION},     {9, 1, CKP_EVERSION},      {12, 129, CKP_ECORRUPT},
-        {48, 1, CKP_ECORRUPT},    {48, 2, CKP_ECORRUPT},    {50, 1, CKP_ECORRUPT},    {52, 1, CKP_ECORRUPT},     {56, 1, CKP_ECORRUPT},
+        {48, 1, CKP_ECORRUPT},    {48, 2, CKP_ECORRUPT},    {50, 1, CKP_ECORRUPT},    {53, 1, CKP_ECORRUPT},     {56, 1, CKP_ECORRUPT},
         {72, 1, CKP_ECORRUPT},    {88, 1, CKP_ECORRUPT},    {119, 1, CKP_ECORRUPT},   {10, 1, CKP_ECORRUPT},     {40, 1, CKP_ECORRUPT},
     };
     ckpi_buf file = CKPI_BUF_INIT;
@@ -63,6 +63,28 @@ test_header_numbers(void **state)
     reseal_header(file.data);
     assert_ok(fx_read_all(file.data, file.len, &err));
     ckpi_buf_free(&file);
+}
+
+/* The profile is for people: any value is taken, also one of a later version; the bytes after it stay reserved. */
+static void
+test_header_profile(void **state)
+{
+    (void)state;
+    uint8_t raw[CKPI_WIRE_HEADER];
+    ckpi_file_info info;
+    uint64_t hash;
+
+    for (unsigned profile = 0; profile < 256; profile++) {
+        ckpi_header_encode(raw, &(ckpi_file_info){.profile = (uint8_t)profile}, &hash);
+        assert_ok(ckpi_header_parse(&info, raw, &hash, NULL));
+        assert_int_equal(info.profile, profile);
+    }
+    for (unsigned at = 53; at < 56; at++) {
+        ckpi_header_encode(raw, &(ckpi_file_info){0}, &hash);
+        raw[at] = 1;
+        reseal_header(raw);
+        assert_status(ckpi_header_parse(&info, raw, &hash, NULL), CKP_ECORRUPT);
+    }
 }
 
 /* A table that claims 10^18 elements over frames that hold eight: an error, and hardly any memory. */
@@ -330,7 +352,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_feature_bits),   cmocka_unit_test(test_header_numbers),    cmocka_unit_test(test_giant_claim),
+        cmocka_unit_test(test_feature_bits),   cmocka_unit_test(test_header_numbers),    cmocka_unit_test(test_header_profile), cmocka_unit_test(test_giant_claim),
         cmocka_unit_test(test_section_heads),  cmocka_unit_test(test_section_lies),      cmocka_unit_test(test_unbelievable_ratio),
         cmocka_unit_test(test_piece_lists),    cmocka_unit_test(test_runs_are_short),    cmocka_unit_test(test_piece_lies),
     };

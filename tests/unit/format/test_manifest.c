@@ -37,6 +37,8 @@ sample(void)
     assert_ok(ckpi_manifest_add_metric(m, "nan", (double)NAN, NULL));
     assert_ok(ckpi_manifest_add_metric(m, "inf", -(double)INFINITY, NULL));
     assert_ok(ckpi_manifest_add_metric(m, "\xc3\xa9 \"quoted\"", 5e-324, NULL));
+    assert_ok(ckpi_manifest_add_setting(m, "step", 0.96, NULL));
+    assert_ok(ckpi_manifest_add_setting(m, "movement", (double)INFINITY, NULL));
     assert_ok(ckpi_manifest_set(&m->errors, "{\"weight\":{\"max_rel\":0.25}}", NULL));
     return m;
 }
@@ -64,6 +66,11 @@ expect_equal(const ckpi_manifest *a, const ckpi_manifest *b)
         double v = 0;
         assert_true(ckpi_manifest_metric(b, a->metrics[i].name, &v));
         assert_true(v == a->metrics[i].value || (isnan(v) && isnan(a->metrics[i].value)));
+    }
+    assert_int_equal(a->n_settings, b->n_settings);
+    for (size_t i = 0; i < a->n_settings; i++) {
+        assert_string_equal(a->settings[i].name, b->settings[i].name);
+        assert_true(a->settings[i].value == b->settings[i].value);
     }
 }
 
@@ -168,6 +175,8 @@ test_hostile_fields(void **state)
         {"\"ckpress_manifest\": 1", "\"other\": 1", CKP_EFORMAT},
         {"\"features\": []", "\"features\": [\"holograms\"]", CKP_EUNSUPPORTED},
         {"\"features\": []", "\"features\": {}", CKP_ECORRUPT},
+        {"\"settings\": {", "\"settings\": [{", CKP_ECORRUPT},
+        {"\"movement\": \"inf\"", "\"movement\": true", CKP_ECORRUPT},
         {"\"attempt\": \"9f3a61c2\"", "\"attempt\": \"9F3a61c2\"", CKP_ECORRUPT},
         {"\"attempt\": \"9f3a61c2\"", "\"attempt\": \"9f3a61c\"", CKP_ECORRUPT},
         {"\"kind\": \"delta\"", "\"kind\": \"key\"", CKP_ECORRUPT},

@@ -212,7 +212,7 @@ static void
 check_codes(const ckpi_codebook *cb, const ckpi_partition *part, const float *x, const float *g, size_t n, const int8_t *code)
 {
     for (size_t i = 0; i < n; i++) {
-        const float score = g != NULL ? fabsf(g[i] * x[i]) : 0;
+        const float score = g == NULL ? 0 : part->g_is_score ? fabsf(g[i]) : fabsf(g[i] * x[i]);
         if (is_kept(part, x[i], score, g != NULL)) {
             assert_int_equal(code[i], cb->k + 1);
             continue;
@@ -298,7 +298,8 @@ test_assign(void **state)
     static const uint32_t ks[] = {0, 1, 2, 3, 4, 8, 12, 16, 17, 31, 32};
     static const size_t lengths[] = {0, 1, 15, 16, 31, 33, 1000, 4099};
     static const ckpi_partition parts[] = {
-        {0, false, INFINITY, INFINITY}, {0.5f, false, 3, INFINITY}, {0.2f, true, INFINITY, 4}, {0.2f, true, 2.5f, 3}, {INFINITY, false, INFINITY, INFINITY}, {0, false, 0, 0},
+        {0, false, INFINITY, INFINITY, false}, {0.5f, false, 3, INFINITY, false}, {0.2f, true, INFINITY, 4, false}, {0.2f, true, 2.5f, 3, false},
+        {INFINITY, false, INFINITY, INFINITY, false}, {0, false, 0, 0, false}, {0.2f, true, 2.5f, 3, true}, {0.5f, false, INFINITY, 2, true},
     };
     for (size_t k = 0; k < CHECK_COUNT(ks); k++) {
         for (size_t l = 0; l < CHECK_COUNT(lengths); l++) {
@@ -315,7 +316,7 @@ test_assign(void **state)
 static void
 recentre(ckpi_codebook *cb, const float *x, size_t n, size_t cut)
 {
-    static const ckpi_partition all = {0, false, INFINITY, INFINITY};
+    static const ckpi_partition all = {0, false, INFINITY, INFINITY, false};
     int8_t *code = malloc(n + 1);
     uint16_t *kept = malloc(2 * n + 1);
     ckpi_level_sums a = {0}, b = {0};

@@ -88,7 +88,7 @@ what_is_read_comes_back(void **state)
         model_copy(&got, &m);
         ckp_run *run = open_run(dir, (ckp_profile)p);
         for (int i = 0; i < 4; i++) {
-            const ckp_save_options final = {sizeof final, true, false, false, NULL, 0, 0.0};
+            const ckp_save_options final = {sizeof final, true, false, false, NULL, 0, 0.0, NULL};
             model_step(&m);
             model_set(&m.t[0], 7, NAN);
             stage(run, &m, i == 3 ? &final : NULL);
@@ -113,7 +113,7 @@ staged_again_it_is_finer(void **state)
 {
     const char *dir = model_path(state, "finer");
     const ckp_metric metric = {"loss", 1.5};
-    const ckp_save_options opt = {sizeof opt, false, false, false, &metric, 1, 0.0};
+    const ckp_save_options opt = {sizeof opt, false, false, false, &metric, 1, 0.0, NULL};
     model m, seen, got;
     double before = INFINITY;
     ckp_run *run = open_run(dir, CKP_PROFILE_RESUME);
@@ -138,8 +138,7 @@ staged_again_it_is_finer(void **state)
     assert_ok(ckp_checkpoint_open_run(&ck, dir, CKP_STEP_NEWEST, true, NULL));
     assert_true(ckp_checkpoint_metric(ck, 0, &x) && strcmp(x.name, "loss") == 0 && x.value == 1.5);
     assert_true(ckp_checkpoint_metric(ck, 1, &x) && strcmp(x.name, "quality") == 0 && x.value == 0.25);
-    for (size_t i = 2; ckp_checkpoint_metric(ck, i, &x); i++)
-        assert_int_equal(strncmp(x.name, "ckpress.", 8), 0);          /* the library's own */
+    assert_false(ckp_checkpoint_metric(ck, 2, &x));
     ckp_checkpoint_close(ck);
 
     /* a delta that is staged again becomes a key; the next is a delta against it */
