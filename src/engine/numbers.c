@@ -14,6 +14,8 @@
 
 /* A tensor's RMS counts as at least this share of the model's: biases start at zero, and a step of zero codes nothing. */
 #define RMS_FLOOR (1.0 / 64.0)
+/* What steps shrink to at most as v rises: beyond it the model is another one (layers that woke up), not another stage of training. */
+#define CURVATURE_LEAST (1.0 / 64.0)
 /* Of the second moments, every 61st (a prime: rows differ in phase) tells the mean logarithm before the first save. */
 #define LOG_SAMPLE 61
 
@@ -343,7 +345,7 @@ curvature_share(const ckpi_pred *d, ckpi_lasting *l)
     if (!l->has_curvature || now < l->curvature)
         l->curvature = now;
     l->has_curvature = true;
-    return (double)ckpi_exp2_fixed(2 * (int32_t)lrint(l->curvature - now));
+    return fmax((double)ckpi_exp2_fixed(2 * (int32_t)lrint(l->curvature - now)), CURVATURE_LEAST);
 }
 
 void
@@ -386,9 +388,12 @@ ckpi_pass_finish(const ckpi_pass *p, const ckpi_stage *stages)
         d->bias_l = bias_of_all(p);
     }
     if (n_move != 0 && p->lasting != NULL) {
+        const double moved = d->q0 * sqrt((double)move / 268435456.0 / (double)n_move);
         /* a training that stands still tells nothing of how far it moves */
-        p->lasting->move = move > 0 ? d->q0 * sqrt((double)move / 268435456.0 / (double)n_move) : p->lasting->move;
-        p->lasting->moved = p->lasting->moved || move > 0;
+        if (moved > 0.0) {
+            p->lasting->move = moved;
+            p->lasting->moved = true;
+        }
     }
     if (p->set->lossy && !p->set->exact_weights)
         sum_up(p, get_staged, stages);
