@@ -7,17 +7,21 @@ _ckpress() {
     --base) COMPREPLY=($(compgen -f -- "$word")); return ;;
     --profile) COMPREPLY=($(compgen -W "lossless resume small weights" -- "$word")); return ;;
     --quality) return ;;
+    --target-bits) return ;;
+    --target-ratio) return ;;
+    --max-error) return ;;
     --format) COMPREPLY=($(compgen -W "npy bin safetensors" -- "$word")); return ;;
     --as) COMPREPLY=($(compgen -W "f32" -- "$word")); return ;;
     --threads|-T) return ;;
     esac
     if [ "$COMP_CWORD" = 1 ] || [ "${COMP_WORDS[1]}" = help ]; then
-        COMPREPLY=($(compgen -W "compress decompress info ls verify extract report salvage help version" -- "$word"))
+        COMPREPLY=($(compgen -W "compress decompress plan info ls verify extract report salvage help version" -- "$word"))
         return
     fi
     case ${COMP_WORDS[1]} in
-    compress) options="-o --output -f --force --base --profile --quality --fast --best -T --threads --json --progress -q --quiet -v --verbose -h --help " ;;
+    compress) options="-o --output -f --force --base --profile --quality --target-bits --target-ratio --max-error -n --dry-run --fast --best -T --threads --json --progress -q --quiet -v --verbose -h --help " ;;
     decompress) options="-o --output -f --force --base -T --threads --json --progress -q --quiet -v --verbose -h --help " ;;
+    plan) options="--profile --target-bits --target-ratio --max-error -T --threads --json --progress -q --quiet -h --help " ;;
     info) options="--base --json -q --quiet -v --verbose -h --help " ;;
     ls) options="--base --json -q --quiet -h --help " ;;
     verify) options="--base --structure --data --decode -T --threads --json -q --quiet -h --help " ;;

@@ -26,6 +26,10 @@ typedef enum cli_opt {
     CLI_OPT_BASE,
     CLI_OPT_PROFILE,
     CLI_OPT_QUALITY,
+    CLI_OPT_TARGET_BITS,
+    CLI_OPT_TARGET_RATIO,
+    CLI_OPT_MAX_ERROR,
+    CLI_OPT_DRY_RUN,
     CLI_OPT_FAST,
     CLI_OPT_BEST,
     CLI_OPT_FORMAT,
@@ -65,10 +69,12 @@ typedef struct cli_args {
     const char **arg;        /* owned */
     size_t n_arg;
     ckp_profile profile;
+    bool has_profile;        /* one was named */
     double quality;
+    double target_bits, target_ratio, max_error;   /* 0: none */
     unsigned threads, effort;
     ckp_verify_level level;
-    bool as_f32, force, json, man, completion, progress, quiet, verbose, help;
+    bool as_f32, dry_run, force, json, man, completion, progress, quiet, verbose, help;
 } cli_args;
 
 typedef struct cli_command {
@@ -83,7 +89,7 @@ typedef struct cli_command {
 
 /* NULL-terminated. */
 extern const cli_command *const cli_commands[];
-extern const cli_command cli_cmd_compress, cli_cmd_decompress, cli_cmd_info, cli_cmd_ls, cli_cmd_verify, cli_cmd_salvage, cli_cmd_extract,
+extern const cli_command cli_cmd_compress, cli_cmd_decompress, cli_cmd_plan, cli_cmd_info, cli_cmd_ls, cli_cmd_verify, cli_cmd_salvage, cli_cmd_extract,
     cli_cmd_report, cli_cmd_help, cli_cmd_version;
 const cli_command *cli_find(const char *name);
 

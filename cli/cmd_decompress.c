@@ -24,9 +24,10 @@ unpacked_name(cli_job *job, const cli_args *a)
 }
 
 static ckp_status
-decompress_one(const cli_job *job, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err)
+decompress_one(const cli_args *a, const cli_job *job, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err)
 {
     ckp_checkpoint *ck = NULL;
+    (void)a;
 
     if (!job->place.is_run)
         return ckp_decompress(job->in, job->out, opt, res, err);

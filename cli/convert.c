@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include "convert.h"
 #include "json.h"
+#include "plan.h"
 
 static void
 notice(void *user, const char *text)
@@ -31,6 +32,8 @@ summary(const cli_convert *c, const cli_args *a, const cli_job *job, const ckp_c
     (void)fprintf(stderr, " in %.2f s", s);
     if (raw != 0 && s > 0.0)
         (void)fprintf(stderr, ", %s/s", cli_size(&speed, (uint64_t)((double)raw / s)));
+    if (a->dry_run)
+        (void)fputs("; a dry run: nothing was written", stderr);
     (void)fputc('\n', stderr);
     if (a->verbose)
         (void)fprintf(stderr, "  %s, %llu tensors, %llu -> %llu bytes\n", r->kind, (unsigned long long)r->tensors,
@@ -41,7 +44,8 @@ summary(const cli_convert *c, const cli_args *a, const cli_job *job, const ckp_c
 static void
 json_packed(cli_json *j, const cli_args *a, const ckp_convert_result *r)
 {
-    cli_json_str(j, "profile", ckp_profile_name(a->profile));
+    cli_json_bool(j, "dry_run", a->dry_run);
+    cli_json_str(j, "profile", ckp_profile_name(cli_profile(a)));
     cli_json_str(j, "coded", r->lossy != 0 ? "lossy" : "lossless");
     cli_json_u64(j, "lossy_tensors", r->lossy);
     cli_json_str(j, "reason", r->why_lossless[0] != '\0' ? r->why_lossless : NULL);
@@ -78,9 +82,9 @@ check_ends(const cli_convert *c, const cli_args *a, const cli_job *job)
 
     if (from_pipe && isatty(STDIN_FILENO) == 1)
         return cli_fail(CLI_USAGE, "standard input is a terminal.");
-    if (to_pipe && isatty(STDOUT_FILENO) == 1 && !a->force)
+    if (to_pipe && !a->dry_run && isatty(STDOUT_FILENO) == 1 && !a->force)
         return cli_fail(CLI_USAGE, "standard output is a terminal: binary data is written to it with -f only.");
-    if (to_pipe && a->json)
+    if (to_pipe && !a->dry_run && a->json)
         return cli_fail(CLI_USAGE, "--json and data cannot both go to standard output.");
     if (cli_same_file(job->in, job->out))
         return cli_fail(CLI_USAGE, "%s: input and output are the same file.", job->in);
@@ -134,7 +138,7 @@ convert_one(const cli_convert *c, const cli_args *a, const cli_job *job, cli_jso
     cli_progress p;
 
     cli_progress_start(&p, a, job->in);
-    opt.coding.profile = a->profile;
+    opt.coding.profile = cli_profile(a);
     opt.coding.quality = a->quality;
     opt.coding.threads = a->threads;
     opt.coding.effort = a->effort;
@@ -144,7 +148,7 @@ convert_one(const cli_convert *c, const cli_args *a, const cli_job *job, cli_jso
     opt.n_bases = a->n_base;
     opt.replace = a->force;
     opt.notice = a->quiet ? NULL : notice;
-    const ckp_status st = c->run(job, &opt, &res, &e);
+    const ckp_status st = c->run(a, job, &opt, &res, &e);
     const double s = cli_progress_end(&p);
     const int code = cli_told(st, &e);
     if (st == CKP_EEXIST)

@@ -17,7 +17,7 @@ typedef struct cli_convert {
     bool packs;              /* the output is the smaller side; runs make no sense */
     /* The default name of the output; may fill in the step of a run. NULL after an error that was told (exit code in job->code). */
     char *(*name)(cli_job *job, const cli_args *a);
-    ckp_status (*run)(const cli_job *job, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err);
+    ckp_status (*run)(const cli_args *a, const cli_job *job, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err);
 } cli_convert;
 
 /* Every argument in turn; goes on after a failure, whose exit code it returns (the first one's). */

@@ -12,6 +12,10 @@ const cli_option cli_options[CLI_OPT_COUNT] = {
     [CLI_OPT_BASE] = {0, "base", "FILE", "file", "Base of a delta; repeat for the base's own bases, nearest first."},
     [CLI_OPT_PROFILE] = {0, "profile", "NAME", "lossless resume small weights", "How to code: lossless (default), resume, small or weights."},
     [CLI_OPT_QUALITY] = {0, "quality", "X", NULL, "Scale the steps of lossy weights by X, 0.01 to 100: 0.5 is twice as fine."},
+    [CLI_OPT_TARGET_BITS] = {0, "target-bits", "B", NULL, "Choose steps so that the file takes B bits a parameter."},
+    [CLI_OPT_TARGET_RATIO] = {0, "target-ratio", "R", NULL, "Choose steps so that the file is R times smaller."},
+    [CLI_OPT_MAX_ERROR] = {0, "max-error", "E", NULL, "Choose the coarsest steps with an RMS error of at most E of each tensor's RMS, on average."},
+    [CLI_OPT_DRY_RUN] = {'n', "dry-run", NULL, NULL, "Say what would be written, to the byte, and write nothing."},
     [CLI_OPT_FAST] = {0, "fast", NULL, NULL, "Least time for lossless coding."},
     [CLI_OPT_BEST] = {0, "best", NULL, NULL, "Smallest result of lossless coding."},
     [CLI_OPT_FORMAT] = {0, "format", "NAME", "npy bin safetensors", "npy, bin (the elements alone) or safetensors, whatever PATH ends in."},
@@ -35,6 +39,7 @@ set_profile(cli_args *a, const char *name)
     for (int p = 0; ckp_profile_name((ckp_profile)p) != NULL; p++)
         if (strcmp(name, ckp_profile_name((ckp_profile)p)) == 0) {
             a->profile = (ckp_profile)p;
+            a->has_profile = true;
             return CLI_OK;
         }
     return cli_fail(CLI_USAGE, "no profile '%s': it is one of %s.", name, cli_options[CLI_OPT_PROFILE].choices);
@@ -63,6 +68,16 @@ set_quality(cli_args *a, const char *text)
 }
 
 static int
+set_budget(double *budget, cli_opt opt, const char *text)
+{
+    char *end = NULL;
+    *budget = strtod(text, &end);
+    if (end == text || *end != '\0' || !(*budget > 0.0 && *budget <= 1e9))
+        return cli_fail(CLI_USAGE, "--%s '%s' is not a number above 0.", cli_options[opt].name, text);
+    return CLI_OK;
+}
+
+static int
 set_format(cli_args *a, const char *name)
 {
     if (strcmp(name, "npy") != 0 && strcmp(name, "bin") != 0 && strcmp(name, "safetensors") != 0)
@@ -87,6 +102,10 @@ set(cli_args *a, cli_opt opt, const char *value)
     case CLI_OPT_BASE: a->base[a->n_base++] = value; break;
     case CLI_OPT_PROFILE: return set_profile(a, value);
     case CLI_OPT_QUALITY: return set_quality(a, value);
+    case CLI_OPT_TARGET_BITS: return set_budget(&a->target_bits, opt, value);
+    case CLI_OPT_TARGET_RATIO: return set_budget(&a->target_ratio, opt, value);
+    case CLI_OPT_MAX_ERROR: return set_budget(&a->max_error, opt, value);
+    case CLI_OPT_DRY_RUN: a->dry_run = true; break;
     case CLI_OPT_FAST: a->effort = 0; break;
     case CLI_OPT_BEST: a->effort = 2; break;
     case CLI_OPT_FORMAT: return set_format(a, value);

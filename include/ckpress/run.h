@@ -25,6 +25,15 @@ typedef enum ckp_profile {
 } ckp_profile;
 CKP_API const char *ckp_profile_name(ckp_profile p);            /* "lossless" ...; NULL for an unknown value */
 
+/** The step of one weight, instead of what the profile would choose. */
+typedef struct ckp_tensor_step {
+    const char *name;            /**< of a weight of the state */
+    double step;                 /**< in units of the weight, used as the nearest f32: CKP_STEP_MIN to CKP_STEP_MAX; 0: this tensor, and its
+                                      moments, losslessly */
+} ckp_tensor_step;
+#define CKP_STEP_MIN 1e-30
+#define CKP_STEP_MAX 1e30
+
 /** What tells which weights matter least. */
 typedef enum ckp_score {
     CKP_SCORE_MAGNITUDE = 0,     /**< |w| */
@@ -70,8 +79,17 @@ typedef struct ckp_coding {
     void *progress_user;
     const ckp_dynaquant *dynaquant;   /**< weights by codebooks instead of grids; NULL: grids. Lossy profiles only. ckp_run_open copies it; its
                                            sensitivities must stay where they are until the run is closed */
+    /**
+     * Steps by name, n_steps of them, for lossy profiles; tensors that are not named keep the profile's. A named weight without moments has
+     * that step for all its elements, however small it is: values k * step (k from -127 to 127, product in f32) come back exactly. With second
+     * moments or momentum the step is the middle of the elements' own, which follow the moments within 1/4 and 3/2 of it. `quality`
+     * scales named steps too, and keys of a run are finer by 2, as always; what a run's weights have moved does not count.
+     * A name that the state does not have, or whose values are stored losslessly, is CKP_EINVAL with that tensor. Copied by ckp_run_open.
+     */
+    const ckp_tensor_step *steps;
+    size_t n_steps;
 } ckp_coding;
-#define CKP_CODING_INIT {sizeof(ckp_coding), CKP_PROFILE_LOSSLESS, 1.0, 0, 0, 0, NULL, NULL, NULL}
+#define CKP_CODING_INIT {sizeof(ckp_coding), CKP_PROFILE_LOSSLESS, 1.0, 0, 0, 0, NULL, NULL, NULL, NULL, 0}
 
 /* ---- a training run: writing ------------------------------------------------------------------------------------ */
 
@@ -84,7 +102,7 @@ typedef enum ckp_busy { CKP_BUSY_WAIT = 0, CKP_BUSY_SKIP = 1 } ckp_busy;
 typedef struct ckp_run_options {
     size_t size;                 /**< sizeof(ckp_run_options) */
     ckp_coding coding;
-    unsigned key_every;          /**< a key at least every so many checkpoints; default 32; 1: keys only */
+    unsigned key_every;          /**< a key at least every so many checkpoints; default 32; 1: keys only. Earlier after a delta that is no smaller */
     unsigned keep_last;          /**< restorable points to keep, at least 1; 0: all (default) */
     ckp_busy busy;
     unsigned lock_seconds;       /**< a silent writer's lock expires after this; default 60 */

@@ -25,8 +25,9 @@ typedef struct ckp_convert_options {
     bool replace;
     void (*notice)(void *user, const char *text);   /**< e.g. optimizer groups that could not be matched; may be NULL */
     void *notice_user;
+    bool dry_run;                /**< ckp_compress: code everything and write nothing; out may be NULL, the result says what it would be */
 } ckp_convert_options;
-#define CKP_CONVERT_OPTIONS_INIT {sizeof(ckp_convert_options), CKP_CODING_INIT, NULL, 0, false, NULL, NULL}
+#define CKP_CONVERT_OPTIONS_INIT {sizeof(ckp_convert_options), CKP_CODING_INIT, NULL, 0, false, NULL, NULL, false}
 
 /** What a conversion did. */
 typedef struct ckp_convert_result {

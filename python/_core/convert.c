@@ -115,6 +115,36 @@ ckpy_dtype_from(const char *name)
     return dt;
 }
 
+/* Names point into the dict's keys. */
+static bool
+steps_from(ckp_coding *out, PyObject *dict)
+{
+    if (dict == Py_None)
+        return true;
+    if (!PyDict_Check(dict)) {
+        PyErr_SetString(PyExc_TypeError, "steps must be a dict");
+        return false;
+    }
+    ckp_tensor_step *s = PyMem_Calloc((size_t)PyDict_Size(dict) + 1, sizeof *s);
+    if (s == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    out->steps = s;
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(dict, &pos, &key, &value)) {
+        s[out->n_steps].name = PyUnicode_AsUTF8AndSize(key, NULL);
+        s[out->n_steps].step = s[out->n_steps].name != NULL ? PyFloat_AsDouble(value) : 0;
+        if (PyErr_Occurred() != NULL) {
+            ckpy_coding_free(out);
+            return false;
+        }
+        out->n_steps++;
+    }
+    return true;
+}
+
 bool
 ckpy_coding_from(ckp_coding *out, PyObject *tuple)
 {
@@ -126,11 +156,20 @@ ckpy_coding_from(ckp_coding *out, PyObject *tuple)
         PyErr_SetString(PyExc_TypeError, "coding must be a tuple");
         return false;
     }
-    if (!PyArg_ParseTuple(tuple, "idIIK", &profile, &out->quality, &out->threads, &out->effort, &budget))
+    PyObject *steps = Py_None;
+    if (!PyArg_ParseTuple(tuple, "idIIKO", &profile, &out->quality, &out->threads, &out->effort, &budget, &steps))
         return false;
     out->profile = (ckp_profile)profile;
     out->memory_budget = budget;
-    return true;
+    return steps_from(out, steps);
+}
+
+void
+ckpy_coding_free(ckp_coding *c)
+{
+    PyMem_Free((ckp_tensor_step *)(uintptr_t)c->steps);
+    c->steps = NULL;
+    c->n_steps = 0;
 }
 
 bool

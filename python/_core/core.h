@@ -42,8 +42,12 @@ PyObject *ckpy_tuple_u64(const uint64_t *v, size_t n);
 /** The dtype of that name (ckp_dtype_name), or 0 with ValueError set. */
 ckp_dtype ckpy_dtype_from(const char *name);
 
-/** From (profile, quality, threads, effort, memory_budget). false with an exception set. */
+/**
+ * From (profile, quality, threads, effort, memory_budget, steps); steps: a dict of floats by name, or None. false with an exception set.
+ * Its steps are the caller's (ckpy_coding_free), their names the dict's.
+ */
 bool ckpy_coding_from(ckp_coding *out, PyObject *tuple);
+void ckpy_coding_free(ckp_coding *c);
 
 /** Names of files: UTF-8 pointers into a sequence that stays alive with `owner`. */
 typedef struct ckpy_paths {
@@ -119,4 +123,8 @@ ckp_checkpoint *ckpy_checkpoint_take(PyObject *obj, const ckpy_types *types);
 void ckpy_checkpoint_give_back(PyObject *obj);
 
 extern PyMethodDef ckpy_file_functions[];
+
+/* ---- plan.c ---- */
+
+PyObject *ckpy_plan(PyObject *module, PyObject *args);
 #endif

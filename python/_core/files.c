@@ -55,7 +55,7 @@ file_save(PyObject *module, PyObject *args)
     int replace;
     if (!PyArg_ParseTuple(args, "O&OOOpO:save", PyUnicode_FSConverter, &path, &state_arg, &coding_arg, &base_arg, &replace, &progress))
         return NULL;
-    ckp_coding coding;
+    ckp_coding coding = CKP_CODING_INIT;
     ckp_checkpoint *base = NULL;
     ckp_state *state = NULL;
     if (!ckpy_coding_from(&coding, coding_arg) || (base_arg != Py_None && (base = ckpy_checkpoint_take(base_arg, types)) == NULL))
@@ -76,6 +76,7 @@ done:
         ckpy_state_give_back(state_arg);
     if (base != NULL)
         ckpy_checkpoint_give_back(base_arg);
+    ckpy_coding_free(&coding);
     Py_XDECREF(path);
     return result;
 }
@@ -109,10 +110,10 @@ convert(PyObject *args, convert_fn fn)
     PyObject *in = NULL, *out = NULL, *coding_arg, *bases_arg, *progress, *result = NULL, *notices = NULL;
     int replace;
     ckpy_paths bases = CKPY_PATHS_INIT;
+    ckp_convert_options opt = CKP_CONVERT_OPTIONS_INIT;
     if (!PyArg_ParseTuple(args, "O&O&OOpO", PyUnicode_FSConverter, &in, PyUnicode_FSConverter, &out, &coding_arg, &bases_arg, &replace,
                           &progress))
         goto done;
-    ckp_convert_options opt = CKP_CONVERT_OPTIONS_INIT;
     notices = PyList_New(0);
     if (notices == NULL || !ckpy_coding_from(&opt.coding, coding_arg) || !ckpy_paths_from(&bases, bases_arg))
         goto done;
@@ -132,6 +133,7 @@ convert(PyObject *args, convert_fn fn)
     result = converted(st, &res, &err, notices);
 done:
     ckpy_paths_free(&bases);
+    ckpy_coding_free(&opt.coding);
     Py_XDECREF(notices);
     Py_XDECREF(out);
     Py_XDECREF(in);
@@ -346,12 +348,15 @@ status_name(PyObject *module, PyObject *args)
     return PyArg_ParseTuple(args, "i:status_name", &status) ? PyUnicode_FromString(ckp_status_name((ckp_status)status)) : NULL;
 }
 
+PyDoc_STRVAR(plan_doc, "plan(state or path, coding, target, value, scores, encodes, progress) -> dict\n--\n\nSteps for a budget: run_plan.h.");
+
 PyMethodDef ckpy_file_functions[] = {
     {"open_run", open_run, METH_VARARGS, open_run_doc},
     {"open_file", open_file, METH_VARARGS, open_file_doc},
     {"save", file_save, METH_VARARGS, save_doc},
     {"compress", file_compress, METH_VARARGS, compress_doc},
     {"decompress", file_decompress, METH_VARARGS, decompress_doc},
+    {"plan", ckpy_plan, METH_VARARGS, plan_doc},
     {"export", file_export, METH_VARARGS, export_doc},
     {"verify", file_verify, METH_VARARGS, verify_doc},
     {"salvage", file_salvage, METH_VARARGS, salvage_doc},

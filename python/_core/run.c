@@ -27,7 +27,7 @@ leave(run_object *self)
 }
 
 PyDoc_STRVAR(run_doc, "Run(dir, coding, key_every, keep_last, skip_when_busy, lock_seconds)\n--\n\n"
-                      "A run directory, open for writing and locked. coding: (profile, quality, threads, effort, memory_budget).");
+                      "A run directory, open for writing and locked. coding: (profile, quality, threads, effort, memory_budget, steps).");
 
 static PyObject *
 run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -61,6 +61,7 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         ckpy_raise(st, &err);
     }
 done:
+    ckpy_coding_free(&opt.coding);
     Py_XDECREF(dir);
     return (PyObject *)self;
 }

@@ -18,6 +18,7 @@ from ._core import version as __version__
 from ._decode import Flattened
 from ._file import Converted, File, Finding, Listed, Salvaged, compress, decompress, list_run, load, open, salvage, save, verify
 from ._lazy import LazyTensor
+from ._steps import Planned, PlannedTensor, plan
 from .errors import (
     AccessError,
     BaseMismatchError,
@@ -72,6 +73,8 @@ __all__ = [
     "NotFoundError",
     "PartlyWrittenError",
     "PathError",
+    "Planned",
+    "PlannedTensor",
     "Salvaged",
     "StateError",
     "TruncatedError",
@@ -85,6 +88,7 @@ __all__ = [
     "list_run",
     "load",
     "open",
+    "plan",
     "salvage",
     "save",
     "verify",

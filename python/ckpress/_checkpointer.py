@@ -44,6 +44,8 @@ class Checkpointer:
             ``key_every``: more directories than ``keep_last`` is no fault. The lossless last save of :meth:`close` is one of the kept.
         key_every: a checkpoint that needs no other at least every so many.
         quality: scales the steps of lossy weights: 0.5 is twice as fine.
+        steps: steps of single weights, by the names of their tensors (``"model/fc.weight"``), instead of the profile's: see :func:`ckpress.save`.
+            Keys are finer by 2, as always. A name that a saved state does not have fails the save.
         effort: 0 fast, 1 normal, 2 smallest; lossless coding only.
         threads: 0: one a processor.
         memory_budget: bytes of extra memory that saving may take; None: by the size of the state.
@@ -80,6 +82,7 @@ class Checkpointer:
         keep_last: int | None = None,
         key_every: int = 32,
         quality: float = 1.0,
+        steps: Mapping[str, float] | None = None,
         effort: int = 0,
         threads: int = 0,
         memory_budget: int | None = None,
@@ -98,7 +101,7 @@ class Checkpointer:
         # 0 must not come to mean "keep none" or "keep all" by accident.
         keep = 0 if keep_last is None else whole("keep_last", keep_last, 1, (1 << 32) - 1)
         seconds = whole("lock_seconds", lock_seconds, 2, 86400)
-        options = coding(profile, quality, threads, effort, memory_budget)
+        options = coding(profile, quality, threads, effort, memory_budget, steps)
         if _URL.match(os.fsdecode(dir)):
             raise make(UnsupportedError, f"{os.fsdecode(dir)}: a run must be a directory; this version writes to no URLs")
         self._guard = self._make_guard(eval_fn, max_loss_increase, whole("eval_every", eval_every, 1, 1 << 31), profile, quality)
@@ -108,6 +111,7 @@ class Checkpointer:
         self.dir = os.path.abspath(os.fspath(dir))  # a training may change its working directory
         self._profile = profile
         self._threads = threads
+        self._steps = options[-1]
         self._rng = rng
         self._final_on_close = final_on_close
         self._objects: dict[str, Any] = {}
@@ -255,7 +259,7 @@ class Checkpointer:
             "classes": {name: class_of(obj) for name, obj in objects.items()},
         }
         # Parameters are known by the objects themselves, not by what they gave.
-        collector = Collector(objects, weights_only=self._profile == "weights")
+        collector = Collector(objects, weights_only=self._profile == "weights", steps=self._steps)
         collector.state.put(_core.DICT, len(root))
         for name, value in root.items():
             collector.value(name, ())

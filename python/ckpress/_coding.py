@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from typing import Literal
 
 from . import _core
@@ -17,7 +18,8 @@ PROFILES = {
     "weights": _core.PROFILE_WEIGHTS,
 }
 
-Coding = tuple[int, float, int, int, int]
+Coding = tuple[int, float, int, int, int, "dict[str, float] | None"]
+STEP_MIN, STEP_MAX = 1e-30, 1e30  # CKP_STEP_MIN and CKP_STEP_MAX of run.h
 
 
 def whole(name: str, value: object, low: int, high: int) -> int:
@@ -35,7 +37,25 @@ def whole(name: str, value: object, low: int, high: int) -> int:
     return number
 
 
-def coding(profile: str, quality: float, threads: int, effort: int, memory_budget: int | None) -> Coding:
+def steps_of(steps: Mapping[str, float] | None) -> dict[str, float] | None:
+    """Steps by the name of a weight, as floats; None where there are none.
+
+    Raises:
+        InvalidError: a name that is no str, or a step that is neither 0 nor between :data:`STEP_MIN` and :data:`STEP_MAX`.
+    """
+    if not steps:
+        return None
+    for name, step in steps.items():
+        if not isinstance(name, str):
+            raise make(InvalidError, f"steps are by the names of tensors, not {name!r}")
+        if isinstance(step, bool) or not isinstance(step, (int, float)) or not (step == 0 or STEP_MIN <= step <= STEP_MAX):
+            raise make(InvalidError, f"the step of {name} must be 0 or from {STEP_MIN:g} to {STEP_MAX:g}, not {step!r}", tensor=name)
+    return {name: float(step) for name, step in steps.items()}
+
+
+def coding(
+    profile: str, quality: float, threads: int, effort: int, memory_budget: int | None, steps: Mapping[str, float] | None = None
+) -> Coding:
     """The tuple that ``_core`` takes.
 
     Raises:
@@ -45,10 +65,13 @@ def coding(profile: str, quality: float, threads: int, effort: int, memory_budge
         raise make(InvalidError, f"profile must be one of {', '.join(PROFILES)}, not {profile!r}")
     if not isinstance(quality, (int, float)) or not 0.01 <= quality <= 100:
         raise make(InvalidError, f"quality must be from 0.01 to 100, not {quality!r}")
+    if steps and profile == "lossless":
+        raise make(InvalidError, "steps are for lossy profiles")
     return (
         PROFILES[profile],
         float(quality),
         whole("threads", threads, 0, 1024),
         whole("effort", effort, 0, 2),
         0 if memory_budget is None else whole("memory_budget", memory_budget, 1, (1 << 63) - 1),
+        steps_of(steps),
     )

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from . import _core
 from ._context import Context, is_module, is_optimizer, module_entries, prefixed
 from ._encode import Encoder
 from ._names import Attr, Path, join, show
-from ._views import is_torch_tensor, torch_module
+from ._views import View, is_torch_tensor, torch_module
 
 Betas = tuple[float, float]
+_LOSSY_DTYPES = ("f32", "bf16", "f16")
 
 
 class Collector(Encoder):
@@ -20,10 +22,14 @@ class Collector(Encoder):
     Args:
         root: what will be given to ``value()``: parameters are named by looking through it.
         weights_only: leave optimizers out (profile ``weights``).
+        steps: by name; a tensor of floats with a step above 0 is a weight that may be coded lossily, wherever it stands.
+        floats: so is every other tensor of floats of which nothing is known.
     """
 
-    def __init__(self, root: Any, *, weights_only: bool = False) -> None:
+    def __init__(self, root: Any, *, weights_only: bool = False, steps: Mapping[str, float] | None = None, floats: bool = False) -> None:
         super().__init__()
+        self._floats = floats
+        self._stepped = {name for name, step in (steps or {}).items() if step > 0}
         self.context = Context(root)
         self.weights_only = weights_only
         self.lossy_possible = False  # some tensor may be coded lossily
@@ -36,6 +42,14 @@ class Collector(Encoder):
         for owner, beta1, beta2, step in self._adam:
             self.state.set_adam(owner, beta1, beta2, step)
         return self.state
+
+    def role_of(self, name: str, view: View, role: int, lossless: bool) -> tuple[int, bool]:
+        named = name in self._stepped and role in (_core.OTHER, _core.WEIGHT)
+        unknown = self._floats and role == _core.OTHER and not lossless
+        if not (named or unknown) or view.dtype not in _LOSSY_DTYPES:
+            return role, lossless
+        self.lossy_possible = True
+        return _core.WEIGHT, False
 
     # ---- modules ----
 

@@ -32,7 +32,7 @@ class Run:
     def __init__(
         self,
         dir: str | bytes | os.PathLike[str],
-        coding: tuple[int, float, int, int, int],
+        coding: tuple[int, float, int, int, int, dict[str, float] | None],
         key_every: int,
         keep_last: int,
         skip_when_busy: bool,
@@ -96,7 +96,7 @@ def open_file(path: str | bytes | os.PathLike[str], bases: Any, /) -> Checkpoint
 def save(
     path: str | bytes | os.PathLike[str],
     state: State,
-    coding: tuple[int, float, int, int, int],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None],
     base: Checkpoint | None,
     replace: bool,
     progress: Callable[[int, int], Any] | None,
@@ -105,7 +105,7 @@ def save(
 def compress(
     src: str | bytes | os.PathLike[str],
     dst: str | bytes | os.PathLike[str],
-    coding: tuple[int, float, int, int, int],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None],
     bases: Any,
     replace: bool,
     progress: Callable[[int, int], Any] | None,
@@ -114,9 +114,19 @@ def compress(
 def decompress(
     src: str | bytes | os.PathLike[str],
     dst: str | bytes | os.PathLike[str],
-    coding: tuple[int, float, int, int, int],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None],
     bases: Any,
     replace: bool,
+    progress: Callable[[int, int], Any] | None,
+    /,
+) -> dict[str, Any]: ...
+def plan(
+    source: State | str | bytes | os.PathLike[str],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None],
+    target: int,
+    value: float,
+    scores: dict[str, float] | None,
+    encodes: int,
     progress: Callable[[int, int], Any] | None,
     /,
 ) -> dict[str, Any]: ...

@@ -185,6 +185,10 @@ class Encoder:
 
     # ---- tensors ----
 
+    def role_of(self, name: str, view: View, role: int, lossless: bool) -> tuple[int, bool]:
+        """What the tensor of that name is, and whether it must stay lossless, from what its place says of it."""
+        return role, lossless
+
     def leaf(
         self,
         view: View,
@@ -198,6 +202,7 @@ class Encoder:
     ) -> int:
         """Adds a tensor and its node; returns its index."""
         unique = self.names.take(name if name is not None else join(path))
+        role, lossless = self.role_of(unique, view, role, lossless)
         index = self.state.add(unique, role, view.dtype, view.shape, view.strides, view.memory, owner, lossless, view.keep)
         self.state.put_tensor(index, as_)
         return index

@@ -97,6 +97,7 @@ def save(
     threads: int = 0,
     memory_budget: int | None = None,
     base: PathLike | File | None = None,
+    steps: Mapping[str, float] | None = None,
     overwrite: bool = True,
     progress: Progress | None = None,
 ) -> None:
@@ -113,16 +114,20 @@ def save(
         threads: 0: one a processor.
         memory_budget: bytes of extra memory; None: by the size of the state.
         base: a checkpoint to make a delta against; it is needed to read the file again.
+        steps: for a lossy ``profile``, the steps of weights by the names of their tensors (the names that :func:`open` shows), in units of
+            the weight; 0 keeps one lossless. What is not named gets the profile's. A tensor of f32, bf16 or f16 that is named may be lossy
+            wherever it stands, also in a ``state_dict``. Without optimizer state all elements have that step, and values ``k * step`` (whole k
+            from -127 to 127, as float32) come back exactly; with it, elements' steps follow the moments within 1/4 and 3/2 of it.
         overwrite: replace an existing file.
         progress: called with bytes done and bytes in all; may raise to stop.
 
     Raises:
         UnsupportedError: a value that would not come back as it is, named by its path; nothing was written.
-        InvalidError: a lossy profile and nothing in ``obj`` that may be lossy.
+        InvalidError: a lossy profile and nothing in ``obj`` that may be lossy; a step for a tensor that ``obj`` does not have.
         OSError: the file system refuses; the old file is untouched.
     """
-    options = coding(profile, quality, threads, effort, memory_budget)
-    collector = Collector(obj, weights_only=profile == "weights")
+    options = coding(profile, quality, threads, effort, memory_budget, steps)
+    collector = Collector(obj, weights_only=profile == "weights", steps=steps)
     collector.value(obj, ())
     if profile != "lossless" and not collector.lossy_possible:
         text = f"profile {profile!r} needs the live module (and optimizer) in the object: in a state_dict no tensor says what it is"
@@ -304,10 +309,11 @@ def compress(
     threads: int = 0,
     memory_budget: int | None = None,
     base: PathLike | Sequence[PathLike] | None = None,
+    steps: Mapping[str, float] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Converted:
-    """Compresses a safetensors or PyTorch file; ``dst`` None: the same name with ``.ckp``.
+    """Compresses a safetensors or PyTorch file; ``dst`` None: the same name with ``.ckp``. ``steps`` are as for :func:`save`.
 
     A pickle in the file is read by an allow-list machine and never executed.
 
@@ -315,7 +321,7 @@ def compress(
         UnsafeError: the pickle asks for something else than tensors and plain values.
     """
     target = os.path.splitext(os.fspath(src))[0] + ".ckp" if dst is None else dst
-    options = coding(profile, quality, threads, effort, memory_budget)
+    options = coding(profile, quality, threads, effort, memory_budget, steps)
     return Converted(**_core.compress(src, target, options, _bases(base), overwrite, progress))
 
 

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/dtype.h"
 #include "base/fail.h"
+#include "base/float.h"
 #include "base/limits.h"
 #include "engine/dynaquant.h"
 #include "engine/encode.h"
@@ -252,6 +253,29 @@ encode_m(const lossy *x, ckpi_encoded *e, ckp_error *err)
     return st == CKP_OK ? hash_values(x, e, &c, ckpi_values_m, err) : st;
 }
 
+static bool
+one_qmul(const ckpi_wstep *s, size_t n)
+{
+    for (size_t k = 1; k < n; k++)
+        if (ckpi_f32_bits(s[k].qmul) != ckpi_f32_bits(s[0].qmul))
+            return false;
+    return true;
+}
+
+static void
+put_steps(ckpi_buf *b, const ckpi_wstep *s, size_t n, bool scaled)
+{
+    const bool one = one_qmul(s, n);
+
+    ckpi_buf_u8(b, (uint8_t)((scaled ? CKPI_PAR_SCALE_V : 0) | (one ? 0 : CKPI_PAR_QMULS)));
+    for (size_t k = 0; k < (one ? 1 : n); k++)
+        ckpi_buf_f32(b, s[k].qmul);
+    for (size_t k = 0; k < n; k++) {
+        ckpi_buf_f32(b, s[k].qlo);
+        ckpi_buf_f32(b, s[k].qhi);
+    }
+}
+
 static ckp_status
 encode_w(const lossy *x, ckpi_encoded *e, ckp_error *err)
 {
@@ -261,12 +285,7 @@ encode_w(const lossy *x, ckpi_encoded *e, ckp_error *err)
     if (st != CKP_OK)
         return st;
     head(e, x->grp->role, CKPI_QUANT_W, c.dtype, !x->s->key);
-    ckpi_buf_u8(&e->body, x->grp->has_v || x->grp->has_m ? CKPI_PAR_SCALE_V : 0);
-    ckpi_buf_f32(&e->body, x->s->wstep[0].qmul);
-    for (size_t k = 0; k < x->grp->n_pieces; k++) {
-        ckpi_buf_f32(&e->body, x->s->wstep[k].qlo);
-        ckpi_buf_f32(&e->body, x->s->wstep[k].qhi);
-    }
+    put_steps(&e->body, x->s->wstep, x->grp->n_pieces, x->grp->has_v || x->grp->has_m);
     const size_t params = e->body.len;
     ckpi_params_put_escapes(&e->body, x->s->wesc.at, x->s->wesc.n, width_of(c.dtype));
     st = put_codes(x, e, (seams){params, e->body.len}, x->s->wcode, err);

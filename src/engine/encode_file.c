@@ -90,8 +90,12 @@ write_window(window *w, ckpi_fmt_writer *fw, loss *by_tensor, ckp_error *err)
 
     for (size_t i = 0; i < w->count; i++) {
         add_loss(w->job, w->first + i, stage_of(w, i), by_tensor);
-        for (size_t k = 0; st == CKP_OK && k < w->slot[i].n; k++)
-            st = ckpi_fmt_writer_chunk(fw, &w->slot[i].chunk[k].c, err);
+        for (size_t k = 0; st == CKP_OK && k < w->slot[i].n; k++) {
+            ckpi_chunk *c = &w->slot[i].chunk[k].c;
+            st = ckpi_fmt_writer_chunk(fw, c, err);
+            if (st == CKP_OK && w->job->quantized_w != NULL && c->quant == CKPI_QUANT_W)
+                *w->job->quantized_w += c->frame_len;
+        }
         for (size_t k = 0; k < CKPI_CHUNKS_PER_GROUP; k++)
             ckpi_encoded_reset(&w->slot[i].chunk[k]);
         if (w->job->drop_base)

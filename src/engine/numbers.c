@@ -77,20 +77,47 @@ ckpi_step_at(const ckpi_grid *g, const int8_t *vcode, size_t j, const ckpi_wstep
     return fmin(fmax((double)s->qmul * rq, (double)s->qlo), (double)s->qhi);
 }
 
+/* What moments' mean logarithm makes of a step: their shape has a geometric mean of 1 over the model. */
+static double
+shape_of(const ckpi_pred *d, const ckpi_group *grp)
+{
+    const double mean_l = d->mean_l[grp->has_v ? 0 : 1];
+    return grp->has_v || grp->has_m ? (double)ckpi_exp2_fixed((int32_t)lrint(mean_l)) : 1.0;
+}
+
+static int
+key_shift(const ckpi_pass *p)
+{
+    return p->key && !p->lone ? p->set->key_shift : 0;
+}
+
+/* A step by name: small tensors are no exception, and neither the model's RMS nor the movement counts. */
+static ckpi_wstep
+named_wstep(const ckpi_pass *p, const ckpi_group *grp, double step)
+{
+    const float q = (float)ldexp((double)(float)step * p->set->named, -key_shift(p));
+    const bool shaped = grp->has_v || grp->has_m;
+    const ckpi_wstep s = {.qmul = (float)((double)q * shape_of(p->pred, grp)),
+                          .qlo = shaped ? (float)((double)q * p->set->clamp_lo) : q,
+                          .qhi = shaped ? (float)((double)q * p->set->clamp_hi) : q};
+
+    return s.qmul > 0.0F && isfinite(s.qmul) ? s : (ckpi_wstep){q, q, q};
+}
+
 ckpi_wstep
 ckpi_pass_wstep(const ckpi_pass *p, size_t g, uint32_t tensor)
 {
     const ckpi_group *grp = &p->pred->layout->g[g];
     const ckpi_pred *d = p->pred;
+    if (d->step[tensor] != 0.0)
+        return named_wstep(p, grp, d->step[tensor]);
     const double finer = grp->fine ? ldexp(1.0, -p->set->fine_shift) : 1.0;
-    const double mean_l = d->mean_l[grp->has_v ? 0 : 1];
     /* f as the movement rule left it: the clamps move along */
     const double f = d->rms_all > 0.0 ? d->q0 / d->rms_all : 0.0;
     /* gains of norms have an RMS of 1 and matter far more than a share of that: small tensors count as no larger than the model's weights */
     const double own = grp->fine ? fmin((double)d->rms[tensor], d->rms_all) : (double)d->rms[tensor];
     const double rms = fmax(own, d->rms_all * RMS_FLOOR);
-    const double scaled = grp->has_v || grp->has_m ? (double)ckpi_exp2_fixed((int32_t)lrint(mean_l)) : 1.0;
-    ckpi_wstep s = {.qmul = (float)(d->q0 * finer * scaled),
+    ckpi_wstep s = {.qmul = (float)(d->q0 * finer * shape_of(d, grp)),
                     .qlo = (float)(f * rms * p->set->clamp_lo * finer),
                     .qhi = (float)(f * rms * p->set->clamp_hi * finer)};
 
@@ -327,11 +354,9 @@ ckpi_pass_steps(const ckpi_pass *p)
     ckpi_pred *d = p->pred;
     ckpi_lasting *l = p->lasting;
 
-    d->q0 = p->set->f * d->rms_all;
+    d->q0 = ldexp(p->set->f * d->rms_all, -key_shift(p));
     if (l != NULL && d->has_v)
         d->q0 *= curvature_share(d, l);
-    if (p->key && !p->lone)
-        d->q0 = ldexp(d->q0, -p->set->key_shift);
     if (l != NULL && l->moved && p->set->k_move > 0.0)
         d->q0 = fmin(d->q0, p->set->k_move * l->move);
 }

@@ -9,8 +9,8 @@
  *     then for each piece: i8 lift
  * M:  u8 flags (1: factors follow; 2: scales come from the v chunk; 4: they come from the base's factors)
  *     for each piece: f32 mg;   with factors: as in V
- * W:  u8 flags (2: steps follow the v chunk)
- *     f32 qmul, then for each piece: f32 qlo, f32 qhi
+ * W:  u8 flags (2: steps follow the v chunk; 16: a multiplier for each piece)
+ *     f32 qmul, or with the flag one for each piece; then for each piece: f32 qlo, f32 qhi
  *
  * Factor block: i16 numbers of all pieces, row factors then column factors of each, as one block of a codec:
  *     u8 codec, varint length, bytes.
@@ -25,6 +25,7 @@
 #define CKPI_PAR_SCALE_V 2u
 #define CKPI_PAR_SCALE_BASE 4u
 #define CKPI_PAR_MOVES 8u
+#define CKPI_PAR_QMULS 16u
 
 /* Factors of one piece. Memory belongs to the ckpi_factors that holds it. */
 typedef struct ckpi_fac {

@@ -19,10 +19,11 @@ ckpi_pred_new(ckpi_pred **out, ckpi_table *table, ckpi_layout *layout, ckp_error
     p->layout = layout;
     p->rec = ckpi_calloc(layout->n, sizeof *p->rec);
     p->raw = ckpi_calloc(layout->n, sizeof *p->raw);
+    p->step = ckpi_calloc(table->n, sizeof *p->step);
     p->rms = ckpi_calloc(table->n, sizeof *p->rms);
     p->sq_exp = ckpi_calloc(table->n, sizeof *p->sq_exp);
     p->probe = ckpi_calloc(table->n, sizeof *p->probe);
-    if (p->rec == NULL || p->raw == NULL || p->rms == NULL || p->sq_exp == NULL || p->probe == NULL) {
+    if (p->rec == NULL || p->raw == NULL || p->step == NULL || p->rms == NULL || p->sq_exp == NULL || p->probe == NULL) {
         const ckp_status st = ckpi_fail(err, CKP_ENOMEM, "no memory for the predictor of %zu tensors", table->n);
         ckpi_pred_free(p);       /* and the table with it */
         return st;
@@ -104,6 +105,7 @@ ckpi_pred_free(ckpi_pred *p)
         ckpi_aligned_free(p->raw[g]);
     free(p->rec);
     free(p->raw);
+    free(p->step);
     free(p->rms);
     free(p->sq_exp);
     free(p->probe);

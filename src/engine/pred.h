@@ -17,6 +17,7 @@ typedef struct ckpi_settings {
     double f;                    /* step of weights, in RMS of all weights */
     double clamp_lo, clamp_hi;   /* of f times the tensor's own RMS */
     double k_move;               /* step of weights, at most so many RMS of the movement between two saves */
+    double named;                /* multiplies the steps that weights have by name */
     int32_t vstep;               /* of second moments, 1/256 octave of sqrt v */
     double vstay;                /* a code of v stays while v is within so many steps of it (quant.h) */
     ckpi_mkind mkind;
@@ -67,6 +68,7 @@ typedef struct ckpi_pred {
     ckpi_layout *layout;         /* owned */
     ckpi_recon *rec;             /* by group; empty for lossless ones */
     uint8_t **raw;               /* by group: bytes of the last save, or NULL */
+    double *step;                /* by tensor: step of its weights by name, 0: the settings choose */
     float *rms;                  /* by tensor: RMS of weights at the last save */
     double *probe;               /* by tensor: RMS of a few weights at the last save (probe.c) */
     int *sq_exp;                 /* by tensor: scale of the integer sums of squares (quant.h) */

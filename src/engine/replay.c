@@ -191,18 +191,19 @@ step_w_codes(ckpi_replay *r, const ckpi_chunk *k, ckp_error *err)
     const size_t mark = ckpi_scratch_mark(r->ws);
     ckpi_rd rd = ckpi_rd_init(k->params, k->params_len, k->body_offset);
     const uint8_t flags = ckpi_rd_u8(&rd);
-    const float qmul = ckpi_rd_f32(&rd);
     ckpi_wstep *steps = ckpi_scratch_get(r->ws, r->n_pieces * sizeof *steps);
     int8_t *codes = ckpi_scratch_get(r->ws, r->n);
     ckp_status st = CKP_OK;
 
     if (steps == NULL || codes == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu codes", r->n);
+    for (size_t i = 0; i < r->n_pieces; i++)
+        steps[i].qmul = i == 0 || (flags & CKPI_PAR_QMULS) ? ckpi_rd_f32(&rd) : steps[0].qmul;
     for (size_t i = 0; i < r->n_pieces; i++) {
-        const float lo = ckpi_rd_f32(&rd), hi = ckpi_rd_f32(&rd);
-        steps[i] = (ckpi_wstep){qmul, lo, hi};
+        steps[i].qlo = ckpi_rd_f32(&rd);
+        steps[i].qhi = ckpi_rd_f32(&rd);
     }
-    if (flags & ~CKPI_PAR_SCALE_V)
+    if (flags & ~(CKPI_PAR_SCALE_V | CKPI_PAR_QMULS))
         st = ckpi_fail_at(err, CKP_EUNSUPPORTED, k->body_offset, "unknown parameter flags %02x of a w chunk", flags);
     if (st == CKP_OK)
         st = params_end(&rd, "parameters of a w chunk", err);

@@ -173,12 +173,14 @@ measure_movement(const ckpi_pass *p, size_t g, size_t k, size_t at, const float 
     const ckpi_recon *r = &p->pred->rec[g];
     const ckpi_group *grp = &p->pred->layout->g[g];
     const ckpi_grid grid = ckpi_recon_grid(r, k, n, grp->has_v);
+    /* steps by name are no measure of the movement */
+    const bool counts = !p->key && !grp->fine && p->pred->step[grp->piece[k].tensor] == 0.0;
 
     for (size_t j = (CKPI_SAMPLE - at % CKPI_SAMPLE) % CKPI_SAMPLE; j < n; j += CKPI_SAMPLE) {
         float *old = &r->sample[(at + j) / CKPI_SAMPLE];
         const double q = ckpi_step_at(&grid, r->vcode != NULL ? r->vcode + at : NULL, j, &s->wstep[k]);
         const double x = fabs((double)w[j] - (double)*old) / q;
-        if (!p->key && !grp->fine && x <= 16.0) {
+        if (counts && x <= 16.0) {
             s->move += (int64_t)(x * x * 268435456.0);
             s->n_move++;
         }

@@ -22,7 +22,7 @@ typedef struct ckpi_stage {
     ckpi_escapes wesc, mesc, vesc;             /* indices of the group; bits in the tensors' own dtype */
     int8_t *moves;                             /* of the factors of v since the base; not for a key */
     float *mg;                                 /* by piece */
-    ckpi_wstep *wstep;                         /* by piece; qmul is the same for all */
+    ckpi_wstep *wstep;                         /* by piece */
     ckpi_piece_sums *sums;                     /* by piece */
     int64_t lsum, move;
     uint64_t lcount, n_move;

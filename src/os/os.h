@@ -70,12 +70,13 @@ CKP_MUST_USE ckp_status ckpi_fs_publish(ckpi_fs *fs, const char *tmp, const char
 
 /*
  * Append-only sink with a position and a sticky error; buffers so that writes are large. Kinds: a new file of a ckpi_fs under a
- * temporary name, published by commit; a pipe or stdout (file descriptor); memory.
+ * temporary name, published by commit; a pipe or stdout (file descriptor); memory; nowhere.
  */
 typedef struct ckpi_writer ckpi_writer;
 CKP_MUST_USE ckp_status ckpi_writer_file(ckpi_writer **out, ckpi_fs *fs, const char *tmp, ckp_error *err);
 CKP_MUST_USE ckp_status ckpi_writer_fd(ckpi_writer **out, int fd, ckp_error *err);         /* fd stays the caller's */
 CKP_MUST_USE ckp_status ckpi_writer_mem(ckpi_writer **out, ckpi_buf *buf, ckp_error *err); /* buf stays the caller's */
+CKP_MUST_USE ckp_status ckpi_writer_null(ckpi_writer **out, ckp_error *err);               /* counts only: no hash, nothing is kept */
 CKP_MUST_USE ckp_status ckpi_writer_put(ckpi_writer *w, const void *p, size_t n, ckp_error *err);
 uint64_t ckpi_writer_pos(const ckpi_writer *w);
 /* XXH3-128 of every byte put. CKP_ESTATE before finish. */

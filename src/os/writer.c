@@ -20,7 +20,7 @@
 /* Large enough that a write's fixed cost (some 5 us, much more on network file systems) does not show. */
 #define BUFFER ((size_t)1 << 20)
 
-typedef enum kind { TO_FILE, TO_FD, TO_MEM } kind;
+typedef enum kind { TO_FILE, TO_FD, TO_MEM, TO_NOWHERE } kind;
 typedef enum state { OPEN, FINISHED, PUBLISHED, FAILED } state;
 
 struct ckpi_writer {
@@ -32,12 +32,19 @@ struct ckpi_writer {
     char *tmp;
     int fd;                    /* TO_FD */
     ckpi_buf *mem;             /* TO_MEM */
-    uint8_t *buf;              /* BUFFER bytes; none for memory */
+    uint8_t *buf;              /* BUFFER bytes; NULL where is_direct */
     size_t fill;
     uint64_t pos;
     ckpi_hasher *hash;         /* fed with what leaves the buffer: still in cache then */
     ckp_error first;           /* of a failed writer */
 };
+
+/* Nothing is gained by a buffer. */
+static bool
+is_direct(kind k)
+{
+    return k == TO_MEM || k == TO_NOWHERE;
+}
 
 static ckp_status
 writer_new(ckpi_writer **out, kind k, ckp_error *err)
@@ -48,9 +55,9 @@ writer_new(ckpi_writer **out, kind k, ckp_error *err)
         w->kind = k;
         w->owner = getpid();
         w->hash = ckpi_hasher_new();
-        w->buf = k == TO_MEM ? NULL : ckpi_malloc(BUFFER, 1);
+        w->buf = is_direct(k) ? NULL : ckpi_malloc(BUFFER, 1);
     }
-    if (w == NULL || w->hash == NULL || (k != TO_MEM && w->buf == NULL)) {
+    if (w == NULL || w->hash == NULL || (!is_direct(k) && w->buf == NULL)) {
         ckpi_writer_free(w);
         return ckpi_fail(err, CKP_ENOMEM, "no memory for a writer");
     }
@@ -100,6 +107,12 @@ ckpi_writer_mem(ckpi_writer **out, ckpi_buf *buf, ckp_error *err)
     return st;
 }
 
+ckp_status
+ckpi_writer_null(ckpi_writer **out, ckp_error *err)
+{
+    return writer_new(out, TO_NOWHERE, err);
+}
+
 /* The first failure is kept and repeated: later calls must not look better than they are. */
 static ckp_status
 failed(ckpi_writer *w, ckp_error *err)
@@ -113,7 +126,7 @@ static ckp_status
 send(ckpi_writer *w, const void *p, size_t n, ckp_error *err)
 {
     ckp_status st = CKP_OK;
-    if (n == 0)
+    if (n == 0 || w->kind == TO_NOWHERE)
         return CKP_OK;
     ckpi_hasher_add(w->hash, p, n);
     switch (w->kind) {
@@ -131,6 +144,8 @@ send(ckpi_writer *w, const void *p, size_t n, ckp_error *err)
         if (w->mem->failed != CKP_OK)
             st = ckpi_buf_status(w->mem, err, "output in memory");
         break;
+    case TO_NOWHERE:
+        break;
     }
     return st;
 }
@@ -146,7 +161,7 @@ flush(ckpi_writer *w, ckp_error *err)
 static ckp_status
 put(ckpi_writer *w, const void *p, size_t n, ckp_error *err)
 {
-    if (w->kind == TO_MEM)
+    if (is_direct(w->kind))
         return send(w, p, n, err);
     if (n >= BUFFER) {
         const ckp_status st = flush(w, err);

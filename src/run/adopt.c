@@ -57,6 +57,7 @@ ckp_run_adopt(ckp_run *run, ckp_checkpoint *ck, ckp_error *err)
     run->base.checkpoint = own->manifest->content;
     run->base.shard = f->content;
     run->base.chain = own->manifest->chain;
+    run->base.key_bytes = own->lin->level[own->lin->n - 1].f->length;
     run->base.table_content = t->content;
     run->restore_count = (uint64_t)own->manifest->restores + 1;
     run->key_next = false;

@@ -22,7 +22,7 @@ ckpi_in_open(ckpi_reader **out, const char *path, const ckp_coding *coding, ckp_
 ckp_status
 ckpi_convert_check(const char *in, const char *out, const ckp_convert_options *opt, const ckp_convert_result *res, ckp_error *err)
 {
-    if (in == NULL || out == NULL || opt->size != sizeof *opt || (opt->n_bases != 0 && opt->bases == NULL) ||
+    if (in == NULL || (out == NULL && !opt->dry_run) || opt->size != sizeof *opt || (opt->n_bases != 0 && opt->bases == NULL) ||
         (res != NULL && res->size != sizeof *res))
         return ckpi_fail(err, CKP_EINVAL, "convert: NULL argument, or options of another version");
     return ckpi_coding_check(&opt->coding, err);
@@ -98,7 +98,7 @@ compress_state(ckpi_reader *r, ckpi_foreign *f, const char *in, const char *out,
         return ckpi_fail(err, CKP_EUNSUPPORTED, "a lossy profile reads tensors twice: it needs a file, not a pipe");
     ckp_status st = open_base(&base, opt, err);
     if (st == CKP_OK)
-        st = ckpi_out_open(&o, out, opt->replace, in, err);
+        st = opt->dry_run ? ckpi_writer_null(&o.w, err) : ckpi_out_open(&o, out, opt->replace, in, err);
     if (st == CKP_OK)
         st = ckpi_state_write(o.w, s, &opt->coding, base, CKPI_PACK_ORDERED, &done.lossy, err);
     if (st == CKP_OK)

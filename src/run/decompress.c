@@ -186,7 +186,7 @@ ckp_checkpoint_export(ckp_checkpoint *ck, const char *out, const ckp_convert_opt
     opt = opt != NULL ? opt : &defaults;
     ckp_status st = ckpi_checkpoint_check(ck, err);
     if (st == CKP_OK)
-        st = ckpi_convert_check("", out, opt, res, err);
+        st = out != NULL ? ckpi_convert_check("", out, opt, res, err) : ckpi_fail(err, CKP_EINVAL, "convert: NULL argument");
     return st == CKP_OK ? export_checkpoint(ck, NULL, out, opt, res, err) : st;
 }
 
@@ -298,7 +298,7 @@ ckp_decompress(const char *in, const char *out, const ckp_convert_options *opt, 
     const ckp_convert_options defaults = CKP_CONVERT_OPTIONS_INIT;
 
     opt = opt != NULL ? opt : &defaults;
-    const ckp_status st = ckpi_convert_check(in, out, opt, res, err);
+    const ckp_status st = out != NULL ? ckpi_convert_check(in, out, opt, res, err) : ckpi_fail(err, CKP_EINVAL, "convert: NULL argument");
     if (st != CKP_OK)
         return st;
     return strcmp(in, "-") == 0 ? from_pipe(out, opt, res, err) : from_file(in, out, opt, res, err);

@@ -9,6 +9,7 @@
 #include "os/target.h"
 #include "run/dynaquant.h"
 #include "run/file.h"
+#include "run/steps.h"
 
 /* ---- where it goes ----------------------------------------------------------------------------------------------- */
 
@@ -126,25 +127,16 @@ load_base(void *user, size_t g, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
     return ckpi_decode_into_pred(j->ck->lin, ckpi_unit_of_group(j->ck, &j->pred->layout->g[g]), j->pred, g, true, ws, cpu, err);
 }
 
-static ckp_status
-make_pred(ckpi_pred **out, const ckp_state *s, const ckpi_settings *set, ckpi_packing packing, ckp_error *err)
+ckp_status
+ckpi_state_pred(ckpi_pred **out, const ckp_state *s, const ckpi_settings *set, const ckp_coding *coding, ckpi_packing packing, ckp_error *err)
 {
     ckpi_table *table = NULL;
     ckpi_layout *layout = NULL;
-    bool *no_loss = ckpi_calloc(s->n + 1, sizeof *no_loss);
 
-    ckp_status st = no_loss != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for %zu tensors", s->n);
-    for (size_t i = 0; st == CKP_OK && i < s->n; i++)
-        no_loss[i] = s->t[i].lossless;
+    ckp_status st = ckpi_lay_out(&table, &layout, s, set, coding, packing, err);
     if (st == CKP_OK)
-        st = ckpi_table_from_state(&table, s, err);
-    if (st == CKP_OK)
-        st = ckpi_layout_new(&layout, table, set->lossy, ckpi_settings_alone(set), no_loss, packing, err);
-    free(no_loss);
-    if (st == CKP_OK)
-        return ckpi_pred_new(out, table, layout, err);
-    ckpi_table_free(table);
-    return st;
+        st = ckpi_pred_new(out, table, layout, err);
+    return st == CKP_OK ? ckpi_steps_set(*out, s, coding, err) : st;
 }
 
 static ckpi_file_info
@@ -173,9 +165,9 @@ check_base(const ckp_checkpoint *base, const ckpi_pred *pred, ckp_error *err)
     return CKP_OK;
 }
 
-/* From the pass on: everything that the file holds. */
-static ckp_status
-write_all(ckpi_ctx *ctx, ckpi_writer *w, const ckpi_pass *pass, const ckp_coding *coding, ckp_checkpoint *base, ckp_error *err)
+ckp_status
+ckpi_state_encode(ckpi_ctx *ctx, ckpi_writer *w, const ckpi_pass *pass, const ckp_coding *coding, ckp_checkpoint *base, uint64_t *quantized_w,
+                  ckp_error *err)
 {
     ckpi_pred *pred = pass->pred;
     const ckp_state *s = pass->state;
@@ -184,7 +176,7 @@ write_all(ckpi_ctx *ctx, ckpi_writer *w, const ckpi_pass *pass, const ckp_coding
     load_job lj = {base, pred};
     ckpi_encode_job job = {.pred = pred, .pass = pass, .serial_pass = ckpi_state_pulls(s), .effort = (ckpi_effort)coding->effort,
                            .load = base != NULL ? load_base : NULL, .load_user = &lj, .drop_base = true,
-                           .progress = coding->progress, .progress_user = coding->progress_user};
+                           .progress = coding->progress, .progress_user = coding->progress_user, .quantized_w = quantized_w};
     ckpi_fmt_writer *fw = NULL;
     ckpi_fmt_sum sum;
 
@@ -223,7 +215,7 @@ ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_che
     if (st == CKP_OK)
         st = ckpi_ctx_new(&ctx, coding->threads, false, err);
     if (st == CKP_OK)
-        st = make_pred(&pred, s, &set, packing, err);
+        st = ckpi_state_pred(&pred, s, &set, coding, packing, err);
     if (st == CKP_OK)
         st = check_base(base, pred, err);
     if (st == CKP_OK) {
@@ -239,7 +231,7 @@ ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_che
         if (st == CKP_OK && set.dynaquant)
             st = ckpi_dq_prepare(ctx, &pass, err);
         if (st == CKP_OK)
-            st = write_all(ctx, w, &pass, coding, base, err);
+            st = ckpi_state_encode(ctx, w, &pass, coding, base, NULL, err);
     }
     ckpi_dynaquant_unbind(&dq);
     ckpi_pred_free(pred);

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "run/dynaquant.h"
 #include "run/profile.h"
+#include "run/steps.h"
 
 static const char *const names[] = {"lossless", "resume", "small", "weights"};
 
@@ -37,7 +38,8 @@ ckpi_coding_check(const ckp_coding *c, ckp_error *err)
         return ckpi_fail(err, CKP_EINVAL, "effort %u is not 0, 1 or 2", c->effort);
     if (c->threads > 1024)
         return ckpi_fail(err, CKP_EINVAL, "%u threads are too many", c->threads);
-    return c->dynaquant != NULL ? ckpi_dynaquant_check(c->dynaquant, c->profile, err) : CKP_OK;
+    const ckp_status st = ckpi_steps_check(c, err);
+    return st == CKP_OK && c->dynaquant != NULL ? ckpi_dynaquant_check(c->dynaquant, c->profile, err) : st;
 }
 
 ckpi_settings
@@ -68,6 +70,7 @@ ckpi_profile_settings(const ckp_coding *c)
     s.dynaquant = c->dynaquant != NULL;
     s.f *= c->quality;
     s.k_move *= c->quality;
+    s.named = c->quality;
     return s;
 }
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "run/session.h"
+#include "run/steps.h"
 
 void
 ckpi_session_job_clear(ckpi_save_job *job)
@@ -57,41 +58,26 @@ drop_pred(ckp_run *run)
     run->key_next = true;
 }
 
-static ckp_status
-no_loss_of(const ckp_state *s, bool **out, ckp_error *err)
-{
-    *out = ckpi_calloc(s->n + 1, sizeof **out);
-    if (*out == NULL)
-        return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu tensors", s->n);
-    for (size_t i = 0; i < s->n; i++)
-        (*out)[i] = s->t[i].lossless;
-    return CKP_OK;
-}
-
 /* The predictor in hand fits when tables and layouts are equal; otherwise it is made anew and the save is a key. */
 static ckp_status
 fit_pred(ckp_run *run, const ckp_state *state, ckp_error *err)
 {
     ckpi_table *table = NULL;
     ckpi_layout *layout = NULL;
-    bool *no_loss = NULL;
 
-    ckp_status st = ckpi_table_from_state(&table, state, err);
-    if (st == CKP_OK)
-        st = no_loss_of(state, &no_loss, err);
-    if (st == CKP_OK)
-        st = ckpi_layout_new(&layout, table, run->set.lossy, ckpi_settings_alone(&run->job.set), no_loss, CKPI_PACK_GROUPED, err);
-    free(no_loss);
-    if (st != CKP_OK) {
-        ckpi_table_free(table);
+    ckp_status st = ckpi_lay_out(&table, &layout, state, &run->job.set, &run->opt.coding, CKPI_PACK_GROUPED, err);
+    if (st != CKP_OK)
         return st;
-    }
     if (run->pred != NULL && ckpi_id_eq(run->pred->table->id, table->id) && ckpi_layout_equal(run->pred->layout, layout)) {
         ckpi_table_free(table);
         ckpi_layout_free(layout);
     } else {
         drop_pred(run);
         st = ckpi_pred_new(&run->pred, table, layout, err);
+        if (st == CKP_OK)
+            st = ckpi_steps_set(run->pred, state, &run->opt.coding, err);
+        if (st != CKP_OK)
+            drop_pred(run);
     }
     if (st == CKP_OK && run->stages == NULL) {
         run->stages = ckpi_calloc(run->pred->layout->n, sizeof *run->stages);

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "os/host.h"
 #include "run/session.h"
+#include "run/steps.h"
 
 ckp_status
 ckpi_session_check(const ckp_run *run, ckp_error *err)
@@ -82,7 +83,9 @@ ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_err
     run->stats.size = sizeof run->stats;
     const ckpi_store_options so = {.lock_expiry_s = run->opt.lock_seconds};
     run->opt.coding.dynaquant = NULL;
-    st = run->dir != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+    st = run->dir != NULL ? ckpi_steps_copy(&run->steps, opt != NULL ? &opt->coding : &defaults.coding, err)
+                          : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+    run->opt.coding.steps = run->steps;
     if (st == CKP_OK && opt != NULL && opt->coding.dynaquant != NULL)
         st = ckpi_dynaquant_copy(&run->dynaquant, opt->coding.dynaquant, err);
     run->opt.coding.dynaquant = run->dynaquant;
@@ -192,6 +195,7 @@ ckp_run_close(ckp_run *run, ckp_error *err)
     ckpi_ctx_free(run->back);
     ckpi_store_free(run->store);
     ckp_checkpoint_close(run->adopted);
+    ckpi_steps_free(run->steps, run->opt.coding.n_steps);
     ckpi_dynaquant_unbind(&run->dq);
     ckpi_dynaquant_free(run->dynaquant);
     free(run->dir);

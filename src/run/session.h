@@ -40,6 +40,7 @@ typedef struct ckpi_base_ref {
     char dir[CKPI_DIR_NAME_MAX];
     ckpi_id checkpoint, shard;   /* content ids */
     uint32_t chain;
+    uint64_t key_bytes;          /* of the key's shard behind it; 0: not known */
     ckpi_id table_content;       /* shard that stores table and tree */
     ckpi_buf table_tree;         /* that tree, the dictionary for later ones */
 } ckpi_base_ref;
@@ -48,6 +49,7 @@ struct ckp_run {
     int64_t pid;
     char *dir;
     ckp_run_options opt;
+    ckp_tensor_step *steps;      /* owned; what opt.coding.steps is */
     ckpi_settings set;
     ckp_dynaquant *dynaquant;    /* opt.coding.dynaquant, copied; or NULL */
     ckpi_dq dq;                  /* bound for the pass at hand */

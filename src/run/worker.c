@@ -154,15 +154,30 @@ fill_manifest(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
     return st == CKP_OK && job->set.dynaquant && !job->set.exact_weights ? fill_dynaquant(&job->dq, m, err) : st;
 }
 
+/* What a delta must save of the key's bytes, or restores read a chain for nothing. */
+#define PAYS 64
+
+/*
+ * A delta as large as the key behind it saved nothing: what is saved is other by now (put in anew, or moved far in a few steps), and a chain that
+ * begins with it is worth more than one that goes on. A final save's exact weights say nothing of that.
+ */
+static bool
+pays(const ckp_run *run, const ckpi_fmt_sum *sum)
+{
+    const ckpi_save_job *job = &run->job;
+    return job->key || job->set.exact_weights || run->base.key_bytes == 0 || sum->length < run->base.key_bytes - run->base.key_bytes / PAYS;
+}
+
 /* The committed checkpoint becomes the base of the next. */
 static ckp_status
-become_base(ckp_run *run, const char *dir, const ckpi_manifest *m, ckpi_id shard, ckp_error *err)
+become_base(ckp_run *run, const char *dir, const ckpi_manifest *m, const ckpi_fmt_sum *sum, ckp_error *err)
 {
     ckpi_save_job *job = &run->job;
     ckp_status st = CKP_OK;
 
     if (job->key) {
-        run->base.table_content = shard;
+        run->base.table_content = sum->content;
+        run->base.key_bytes = sum->length;
         ckpi_buf_clear(&run->base.table_tree);
         ckpi_buf_put(&run->base.table_tree, job->tree.data, job->tree.len);
         st = ckpi_buf_status(&run->base.table_tree, err, "the state tree");
@@ -170,9 +185,10 @@ become_base(ckp_run *run, const char *dir, const ckpi_manifest *m, ckpi_id shard
     (void)memcpy(run->base.dir, dir, sizeof run->base.dir);
     (void)memcpy(run->parent, dir, sizeof run->parent);
     run->base.checkpoint = m->content;
-    run->base.shard = shard;
+    run->base.shard = sum->content;
     run->base.chain = m->chain;
-    run->key_next = st != CKP_OK || job->inline_pass;    /* an inline pass leaves no numbers for steps */
+    /* an inline pass leaves no numbers for steps */
+    run->key_next = st != CKP_OK || job->inline_pass || !pays(run, sum);
     run->pred->valid = !run->key_next;
     return CKP_OK;               /* the checkpoint is there; at worst the next is a key */
 }
@@ -232,7 +248,7 @@ commit(ckp_run *run, ckpi_attempt *a, const ckpi_writer *w, const ckpi_fmt_sum *
     }
     m->content = ckpi_hash128(&m->shards[0].content, sizeof m->shards[0].content);
     st = ckpi_store_commit(run->store, a, m, err);
-    return st == CKP_OK ? become_base(run, dir, m, sum->content, err) : st;
+    return st == CKP_OK ? become_base(run, dir, m, sum, err) : st;
 }
 
 /* Old checkpoints go only after the new one is committed. What stops that (damage elsewhere in the run) does not make this save a

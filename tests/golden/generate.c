@@ -334,7 +334,7 @@ take_shard(const char *run, uint64_t step, const char *dir, const char *name)
 
 /* how: by save, or NULL: grids. */
 static void
-run_of(const char *dir, const char *name, ckp_profile profile, int saves, const ckp_dynaquant *how)
+run_of(const char *dir, const char *name, ckp_profile profile, int saves, const ckp_dynaquant *how, const ckp_tensor_step *steps, size_t n_steps)
 {
     char run_dir[1024], shard[64][64];
     const char *bases[64];
@@ -344,6 +344,8 @@ run_of(const char *dir, const char *name, ckp_profile profile, int saves, const 
     training *t = new_training();
     (void)snprintf(run_dir, sizeof run_dir, "%s/%s.run", dir, name);
     opt.coding.profile = profile;
+    opt.coding.steps = steps;
+    opt.coding.n_steps = n_steps;
     must(ckp_run_open(&run, run_dir, &opt, &err), &err, run_dir);
     for (int i = 0; i < saves; i++) {
         ckp_save_options so = CKP_SAVE_OPTIONS_INIT;
@@ -389,10 +391,12 @@ main(int argc, char **argv)
         how[i].prune_by = i == 2 ? CKP_SCORE_SENSITIVITY : CKP_SCORE_MAGNITUDE;
         how[i].prune = how[i].protect = i == 3 ? 0 : 0.02 * (i + 1);
     }
+    const ckp_tensor_step steps[] = {{"a", 0.01}, {"b", 0.003}, {"e", 0.02}, {"master", 0}};
     kinds(argv[1]);
-    run_of(argv[1], "lossless", CKP_PROFILE_LOSSLESS, 3, NULL);
-    run_of(argv[1], "resume", CKP_PROFILE_RESUME, 5, NULL);
-    run_of(argv[1], "small", CKP_PROFILE_SMALL, 3, NULL);
-    run_of(argv[1], "dynaquant", CKP_PROFILE_RESUME, 5, how);
+    run_of(argv[1], "lossless", CKP_PROFILE_LOSSLESS, 3, NULL, NULL, 0);
+    run_of(argv[1], "resume", CKP_PROFILE_RESUME, 5, NULL, NULL, 0);
+    run_of(argv[1], "small", CKP_PROFILE_SMALL, 3, NULL, NULL, 0);
+    run_of(argv[1], "dynaquant", CKP_PROFILE_RESUME, 5, how, NULL, 0);
+    run_of(argv[1], "steps", CKP_PROFILE_RESUME, 4, NULL, steps, sizeof steps / sizeof *steps);
     return 0;
 }

@@ -288,11 +288,12 @@ def index_values(chunk, state):
 def w_values(chunk, base, state, factors):
     """base: the like chunk's decoded bytes, or None. state or factors: what the scale field is made of."""
     c = Cursor(chunk.params)
-    flags, qmul = c.u8(), F32(c.num("f"))
-    steps = np.frombuffer(c.take(8 * len(chunk.pieces)), "<f4").reshape(-1, 2)
+    flags, pieces = c.u8(), len(chunk.pieces)
+    need(flags & ~18 == 0, "flags of w")
+    qmul = np.broadcast_to(np.frombuffer(c.take(4 * (pieces if flags & 16 else 1)), "<f4"), pieces)
+    steps = np.frombuffer(c.take(8 * pieces), "<f4").reshape(-1, 2)
     c.end()
-    need(flags & ~2 == 0, "flags of w")
-    need(np.isfinite(steps).all() and np.isfinite(qmul) and (steps[:, 0] <= steps[:, 1]).all() and (steps > 0).all(), "steps of w")
+    need(np.isfinite(steps).all() and np.isfinite(qmul).all() and (steps[:, 0] <= steps[:, 1]).all() and (steps > 0).all(), "steps of w")
     need(not flags & 2 or state is not None or factors is not None, "what scales w?")
     before = to_f32(base, chunk.dtype) if chunk.uses_base else np.zeros(chunk.n, F32)
     codes, out = codes_of(chunk), []
@@ -300,7 +301,7 @@ def w_values(chunk, base, state, factors):
     for i, count, code, vc, b in split(chunk.pieces, codes, vcodes, before):
         lo, hi = steps[i]
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            q = qmul * scale(-1, count, f[i] if f is not None else None, vc)
+            q = qmul[i] * scale(-1, count, f[i] if f is not None else None, vc)
             q = np.where(q > lo, q, lo)
             q = np.where(q < hi, q, hi)
             if vc is not None:

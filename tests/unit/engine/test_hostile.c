@@ -104,6 +104,7 @@ static void m_inf(craft *x) { put_f32(&craft_find(x, CKP_ROLE_M)->params, 1, -IN
 static void m_less(craft *x) { craft_find(x, CKP_ROLE_M)->params.len -= 1; }
 static void m_codec_base(craft *x) { craft_find(x, CKP_ROLE_M)->c.codec = CKPI_CODEC_DIFF; }
 static void w_flags(craft *x) { craft_find(x, CKP_ROLE_WEIGHT)->params.data[0] = 1; }
+static void w_more_flags(craft *x) { craft_find(x, CKP_ROLE_WEIGHT)->params.data[0] = 32; }
 static void w_qmul(craft *x) { put_f32(&craft_find(x, CKP_ROLE_WEIGHT)->params, 1, NAN); }
 static void w_zero(craft *x) { put_f32(&craft_find(x, CKP_ROLE_WEIGHT)->params, 1, 0.0F); }
 static void w_order(craft *x) { put_f32(&craft_find(x, CKP_ROLE_WEIGHT)->params, 5, 1e30F); }
@@ -134,7 +135,7 @@ static void swap_params(craft *x)
 static const struct { spoil_fn fn; const char *name; } spoils[] = {
     ROW(v_flags), ROW(v_no_factors), ROW(v_cols), ROW(v_huge_cols), ROW(v_vstep), ROW(v_more), ROW(v_none), ROW(v_moves), ROW(v_codec),
     ROW(v_empty), ROW(v_quant), ROW(v_unknown_quant), ROW(v_lossless), ROW(v_hash), ROW(m_flags), ROW(m_factors), ROW(m_base), ROW(m_nan),
-    ROW(m_inf), ROW(m_less), ROW(m_codec_base), ROW(w_flags), ROW(w_qmul), ROW(w_zero), ROW(w_order), ROW(w_inf), ROW(w_less), ROW(w_raw),
+    ROW(m_inf), ROW(m_less), ROW(m_codec_base), ROW(w_flags), ROW(w_more_flags), ROW(w_qmul), ROW(w_zero), ROW(w_order), ROW(w_inf), ROW(w_less), ROW(w_raw),
     ROW(w_esc_count), ROW(w_esc_none), ROW(w_esc_twice), ROW(w_esc_beyond), ROW(w_esc_short), ROW(w_esc_more), ROW(o_quant), ROW(o_payload),
     ROW(swap_params),
 };

@@ -170,6 +170,29 @@ test_fork(void **state)
     ckpi_fs_free(fs);
 }
 
+/* Nowhere counts what it is given, however it comes, and has no name to publish. */
+static void
+test_nowhere(void **state)
+{
+    (void)state;
+    ckpi_writer *w = NULL;
+    uint64_t want = 0;
+    uint8_t *big = calloc(1, 3 << 20);
+    assert_non_null(big);
+    assert_ok(ckpi_writer_null(&w, NULL));
+    for (size_t n = 0; n <= 3u << 20; n = 3 * n + 1) {
+        assert_ok(ckpi_writer_put(w, big, n, NULL));
+        want += n;
+        assert_int_equal(ckpi_writer_pos(w), want);
+    }
+    assert_int_not_equal(ckpi_writer_publish(w, "name", true, NULL), CKP_OK);
+    ckpi_writer_free(w);
+    assert_ok(ckpi_writer_null(&w, NULL));
+    assert_ok(ckpi_writer_finish(w, NULL));
+    ckpi_writer_free(w);
+    free(big);
+}
+
 #define WITH_DIR(t) cmocka_unit_test_setup_teardown(t, tmpdir_setup, tmpdir_teardown)
 
 int
@@ -178,6 +201,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         WITH_DIR(test_all_sinks), cmocka_unit_test(test_pipe),   cmocka_unit_test(test_mem_cap),
         WITH_DIR(test_free_cleans_up), cmocka_unit_test(test_faults), WITH_DIR(test_fork),
+        cmocka_unit_test(test_nowhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 /* The n-th allocation fails: a status, no leak, earlier checkpoints as they were, targets untouched. */
 #define _GNU_SOURCE
 #include "help.h"
-#include <ckpress/run_file.h>
+#include <ckpress/run_plan.h>
 #include "harness/failalloc.h"
 
 typedef struct fixture { char *dir; sim *m; ckp_profile profile; } fixture;
@@ -264,6 +264,51 @@ there_and_back(void *user)
     return st;
 }
 
+/* A plan, and the state that it is for with its steps. */
+static ckp_status
+plan_and_save(void *user)
+{
+    const fixture *f = user;
+    ckp_error err;
+    ckp_coding coding = CKP_CODING_INIT;
+    ckp_plan_options o = CKP_PLAN_OPTIONS_INIT;
+    ckp_plan *p = NULL, *q = NULL;
+    ckp_state *s = NULL;
+    const ckp_tensor_score score = {"w", 3.0};
+    coding.profile = f->profile;
+    coding.threads = 1;
+    o.coding = coding;
+    o.scores = &score;
+    o.n_scores = 1;
+    o.value = 40.0;
+    ckp_status st = sim_state_try(f->m, &s, &err);
+    if (st == CKP_OK)
+        st = ckp_plan_state(&p, s, &o, &err);
+    coding.steps = ckp_plan_steps(p, &coding.n_steps);
+    if (st == CKP_OK)
+        st = ckp_file_save(help_path(f->dir, "p.ckp"), s, &coding, NULL, true, &err);
+    o.target = CKP_PLAN_ERROR;
+    o.value = 0.1;
+    o.n_scores = 0;
+    if (st == CKP_OK)
+        st = ckp_plan_file(&q, help_path(f->dir, "p.ckp"), &o, &err);
+    ckp_plan_free(p);
+    ckp_plan_free(q);
+    ckp_state_free(s);
+    return st;
+}
+
+static void
+test_plans(void **state)
+{
+    (void)state;
+    fixture f = {help_dir(), tiny(), CKP_PROFILE_RESUME};
+    assert_ok(plan_and_save(&f));
+    assert_true(failalloc_run(plan_and_save, &f, 20, 5) > 20);
+    sim_free(f.m);
+    help_remove(f.dir);
+}
+
 static void
 test_files(void **state)
 {
@@ -283,6 +328,6 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_save), cmocka_unit_test(test_save_goes_on), cmocka_unit_test(test_read),
-                                       cmocka_unit_test(test_adopt), cmocka_unit_test(test_files)};
+                                       cmocka_unit_test(test_adopt), cmocka_unit_test(test_files), cmocka_unit_test(test_plans)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

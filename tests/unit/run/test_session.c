@@ -38,6 +38,37 @@ info_of(const char *dir, int64_t step)
     return i;
 }
 
+/* A state that is drawn anew at each save: a delta saves nothing, so the next is a key; when it settles, deltas go on. Also after a restart. */
+static void
+deltas_that_do_not_pay_end_the_chain(void **state)
+{
+    const char *dir = model_path(state, "run");
+    static const bool key[] = {true, false, true, false, false, false, true, false};
+    model m = {.rng = test_rng_new("rekey"), .step = 1};
+    ckp_error e = {0};
+
+    (void)model_add(&m, "x", CKP_ROLE_OTHER, NULL, CKP_F32, (const uint64_t[4]){64, 300});
+    ckp_run *run = model_run(dir, options(CKP_PROFILE_LOSSLESS, 32));
+    for (size_t i = 0; i < CHECK_COUNT(key); i++) {
+        for (uint64_t k = 0; (i < 3 || i == 5) && k < m.t[0].n; k++)
+            model_set(&m.t[0], k, (float)test_normal(&m.rng));
+        if (i == 5) {            /* the process starts anew, and what it restores is thrown away */
+            ckp_checkpoint *ck = NULL;
+            assert_ok(ckp_run_close(run, &e));
+            run = model_run(dir, options(CKP_PROFILE_LOSSLESS, 32));
+            assert_ok(ckp_checkpoint_open(&ck, run, CKP_STEP_NEWEST, &e));
+            assert_ok(ckp_run_adopt(run, ck, &e));
+            ckp_checkpoint_close(ck);
+        }
+        assert_ok(model_save(run, &m, NULL, &e));
+        assert_int_equal(stats(run).is_key, key[i]);
+        m.step++;
+    }
+    assert_ok(ckp_run_close(run, &e));
+    assert_ok(ckp_verify(dir, NULL, 0, CKP_VERIFY_DECODE, 1, NULL, NULL, &e));
+    model_free(&m);
+}
+
 static void
 lossless_round_trips(void **state)
 {
@@ -505,7 +536,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(lossless_round_trips), T(error_does_not_add_up), T(steps_follow_a_change_of_size), T(final_save_has_exact_weights), T(restored_training_goes_on_with_deltas),
+        T(lossless_round_trips), T(deltas_that_do_not_pay_end_the_chain), T(error_does_not_add_up),
+        T(steps_follow_a_change_of_size), T(final_save_has_exact_weights), T(restored_training_goes_on_with_deltas),
         T(an_older_step_can_be_continued), T(keep_last_keeps_bases), T(another_table_makes_a_key),
         T(a_failed_save_is_told_and_the_next_is_a_key), T(a_forked_child_is_refused), T(two_writers_are_refused), T(skip_policy_skips),
         T(figures_add_up), T(bad_options_are_refused), T(what_else_lies_there),
