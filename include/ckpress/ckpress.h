@@ -3,6 +3,7 @@
 #define CKPRESS_H
 /* Everything: see run.h for runs, run_file.h for files, run_plan.h for plans, state.h for what is saved. */
 #include <ckpress/base.h>
+#include <ckpress/plan.h>
 #include <ckpress/run.h>
 #include <ckpress/run_file.h>
 #include <ckpress/run_inspect.h>
