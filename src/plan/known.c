@@ -16,9 +16,11 @@ ckpi_problem_init(ckpi_problem *p, const ckp_search_options *opt)
 {
     p->metrics = opt->no_sensitivity ? 1 : CKPI_METRICS;
     p->sized = opt->sizes != NULL;
+    for (int a = 0; a < CKPI_AXES; a++)
+        p->length[a] = a == CKPI_EMBEDDING && opt->no_embeddings ? 1 : ckpi_grid_length(a);
     for (int id = 0; id < CKPI_GRID; id++) {
         const ckpi_at at = ckpi_grid_at(id);
-        p->exists[id] = ckpi_grid_id(&at) == id && at.metric < p->metrics && !(opt->no_embeddings && at.axis[CKPI_EMBEDDING] > 0) &&
+        p->exists[id] = ckpi_grid_id(&at) == id && at.metric < p->metrics && at.axis[CKPI_EMBEDDING] < p->length[CKPI_EMBEDDING] &&
                         !(p->sized && opt->sizes[id] == 0);
         p->size[id] = p->sized ? opt->sizes[id] : 0;
     }

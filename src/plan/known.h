@@ -22,6 +22,7 @@ typedef struct ckpi_problem {
     double live, budget;                 /* good: loss - live <= budget */
     int last, radius;                    /* of the neighbourhood */
     int metrics;                         /* 1 or 2 */
+    int length[CKPI_AXES];               /* of each axis, as far as it is used */
     bool sized;                          /* sizes were given */
     bool exists[CKPI_GRID];              /* is there, and is itself (not the other metric's name for it) */
     bool beaten[CKPI_GRID];              /* sized: another that covers it is no larger, so it is never the choice */

@@ -126,6 +126,7 @@ world_draw_sizes(world *w, test_rng *r)
 void
 world_draw(world *w, test_rng *r, unsigned kind)
 {
+    w->ragged = false;
     if (kind < 2)
         draw_by_axes(w, r, kind == 0);
     else
@@ -155,13 +156,13 @@ world_optimum(const world *w, const ckp_search_options *opt)
     return least;
 }
 
-/* No question twice, none that an earlier answer decides, none that is not there. Within a group they are asked at once. */
+/* None that is not there, none twice, none that an earlier answer decides: but of a group, answers that are ahead decide nothing yet. */
 static void
 check_question(const world *w, const ckp_search_options *opt, const bool *asked, int i)
 {
     assert_true(exists(opt, i));
     assert_false(asked[i]);
-    if (opt->method != CKP_SEARCH_GUIDED)
+    if (opt->method != CKP_SEARCH_GUIDED || opt->group > 1 || w->ragged)
         return;
     for (int j = 0; j < N; j++) {
         if (!asked[j])

@@ -16,6 +16,7 @@ typedef struct world {
     double loss[CKP_SEARCH_CONFIGS];       /* never rises with precision; the live loss is 1 */
     uint64_t bytes[CKP_SEARCH_CONFIGS];    /* both metrics' names of a configuration have the same */
     double epsilon;
+    bool ragged;                           /* losses were changed and are no longer monotone */
 } world;
 
 /* A world of one of world_kinds sorts; its epsilon makes from none to all configurations good. */
