@@ -18,11 +18,11 @@
  * Grid: bins 4, 6, 8, 12, 16, 32; bins of embeddings 16, 32; pruned share 0, 0.1 ... 0.5, by magnitude or by sensitivity; protected share
  * 0.0005, 0.005, 0.01. Where nothing is pruned the metric does not matter, and there is one configuration, not two: 396 of them.
  *
- * What the searches rely on: a configuration that is more precise in no axis less (more bins, less pruned, more protected) loses no more
- * and is no smaller. Sizes that do not follow it may be given (ckp_search_options.sizes) and are then taken as they are.
+ * What the searches rely on: a configuration that is at least as precise on every axis (bins, pruned, protected) loses no more and is
+ * no smaller. Sizes that do not follow it may be given (ckp_search_options.sizes) and are then taken as they are.
  *
- * The group's size changes how many rounds there are, never the choice: a search is decided by its answers taken one after the other, and
- * what a group holds beyond the next question are the questions that may follow it.
+ * A guided search never asks what an answer that was taken decides. The group's size changes how many rounds there are, never the choice:
+ * answers are taken one after the other, and what a group holds beyond the next question are those that may follow it.
  *
  * Threads: a ckp_search is used by one thread at a time.   Since: 0.1
  */
@@ -54,7 +54,7 @@ typedef struct ckp_search_config {
 /** What an evaluation gave. */
 typedef struct ckp_search_result {
     double loss;                 /**< of the decoded weights, lower is better; not finite: no good */
-    uint64_t bytes;              /**< as coded */
+    uint64_t bytes;              /**< as coded; 0: not known, then its size counts */
 } ckp_search_result;
 
 typedef struct ckp_search_options {
@@ -68,8 +68,8 @@ typedef struct ckp_search_options {
     bool no_sensitivity;         /**< there are no scores |g * w|: prune by magnitude only */
     bool no_embeddings;          /**< the model has none: bins_embedding stays 16 */
     const uint64_t *sizes;       /**< bytes of each ckp_search_config_at, known or estimated, CKP_SEARCH_CONFIGS of them; or NULL. Copied.
-                                      They decide which configuration is smaller, also among evaluated ones, so that what cannot be the
-                                      smallest is never evaluated. 0 marks one that cannot be coded */
+                                      They decide what cannot be the smallest, which is never evaluated; among what was evaluated, the
+                                      bytes that were told decide. 0 marks one that cannot be coded */
 } ckp_search_options;
 #define CKP_SEARCH_OPTIONS_INIT {sizeof(ckp_search_options), CKP_SEARCH_GUIDED, 0.0, 0.05, NULL, 1, 1, false, false, NULL}
 

@@ -32,10 +32,12 @@ ckpi_problem_init(ckpi_problem *p, const ckp_search_options *opt)
         mark_beaten(p);
 }
 
-bool
-ckpi_smaller(const ckpi_problem *p, const ckpi_answers *k, int a, int b)
+/* Whether good configuration a is preferred to good configuration b. */
+static bool
+is_smaller(const ckpi_problem *p, const ckpi_answers *k, int a, int b)
 {
-    const uint64_t x = p->sized ? p->size[a] : k->bytes[a], y = p->sized ? p->size[b] : k->bytes[b];
+    const bool told = k->bytes[a] != 0 && k->bytes[b] != 0;
+    const uint64_t x = told ? k->bytes[a] : p->size[a], y = told ? k->bytes[b] : p->size[b];
     if (x != y)
         return x < y;
     return k->loss[a] != k->loss[b] ? k->loss[a] < k->loss[b] : a < b;
@@ -46,7 +48,7 @@ ckpi_smallest_good(const ckpi_problem *p, const ckpi_answers *k)
 {
     int best = CKPI_NO_CONFIG;
     for (int id = 0; id < CKPI_GRID; id++)
-        if (k->verdict[id] == CKPI_GOOD && (best == CKPI_NO_CONFIG || ckpi_smaller(p, k, id, best)))
+        if (k->verdict[id] == CKPI_GOOD && (best == CKPI_NO_CONFIG || is_smaller(p, k, id, best)))
             best = id;
     return best;
 }
@@ -66,6 +68,19 @@ imply(ckpi_view *v, uint64_t *at_least, const ckpi_problem *p, const ckpi_answer
     }
 }
 
+/* What an open one must weigh less than: sizes against sizes, never against bytes that were told. */
+static uint64_t
+least_good(const ckpi_problem *p, const ckpi_answers *k)
+{
+    uint64_t least = UINT64_MAX;
+    for (int id = 0; id < CKPI_GRID; id++) {
+        const uint64_t x = p->sized ? p->size[id] : k->bytes[id];
+        if (k->verdict[id] == CKPI_GOOD && x != 0 && x < least)
+            least = x;
+    }
+    return least;
+}
+
 void
 ckpi_view_of(ckpi_view *v, const ckpi_problem *p, const ckpi_answers *k)
 {
@@ -75,10 +90,7 @@ ckpi_view_of(ckpi_view *v, const ckpi_problem *p, const ckpi_answers *k)
     for (int id = 0; id < CKPI_GRID; id++)
         if (k->verdict[id] != CKPI_UNKNOWN)
             imply(v, at_least, p, k, id);
-    v->best = ckpi_smallest_good(p, k);
-    uint64_t most = UINT64_MAX;
-    if (v->best != CKPI_NO_CONFIG && (p->sized || k->bytes[v->best] > 0))
-        most = p->sized ? p->size[v->best] : k->bytes[v->best];
+    const uint64_t most = least_good(p, k);
     for (int id = 0; id < CKPI_GRID; id++)
         v->open[id] = p->exists[id] && !p->beaten[id] && v->verdict[id] == CKPI_UNKNOWN && at_least[id] < most;
 }

@@ -33,7 +33,6 @@ typedef struct ckpi_problem {
 typedef struct ckpi_view {
     bool open[CKPI_GRID];
     uint8_t verdict[CKPI_GRID];          /* answered or implied */
-    int best;                            /* smallest good one answered, or CKPI_NO_CONFIG */
 } ckpi_view;
 
 /* Fills exists, covers, size and beaten. */
@@ -43,8 +42,6 @@ ckpi_covers(const ckpi_problem *p, int a, int b)
 {
     return (p->covers[a][b / 64] >> (b % 64) & 1) != 0;
 }
-/* Whether good configuration a is preferred to good configuration b. */
-bool ckpi_smaller(const ckpi_problem *p, const ckpi_answers *k, int a, int b);
 /* The smallest good one answered, or CKPI_NO_CONFIG. */
 int ckpi_smallest_good(const ckpi_problem *p, const ckpi_answers *k);
 void ckpi_view_of(ckpi_view *v, const ckpi_problem *p, const ckpi_answers *k);
