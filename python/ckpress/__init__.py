@@ -18,6 +18,7 @@ from ._core import version as __version__
 from ._decode import Flattened
 from ._file import Converted, File, Finding, Listed, Salvaged, compress, decompress, list_run, load, open, salvage, save, verify
 from ._lazy import LazyTensor
+from ._ranks import assist
 from ._steps import Planned, PlannedTensor, plan
 from .errors import (
     AccessError,
@@ -82,6 +83,7 @@ __all__ = [
     "UnsupportedError",
     "VersionError",
     "__version__",
+    "assist",
     "compress",
     "decompress",
     "errors",

@@ -23,6 +23,7 @@ from ._names import Attr
 from ._notes import nothing_to_restore, passed_over
 from ._plan import Plan
 from ._restore import Restorer, check_object_name, class_of, kind_of, saved_form
+from ._search import Planner, guard_for
 from ._views import is_torch_tensor
 from .errors import CorruptError, Error, InvalidError, LimitError, NotFoundError, UnsupportedError, make
 
@@ -60,6 +61,12 @@ class Checkpointer:
         dynaquant: lossy weights by codebooks instead of steps: a dict of ``bins`` (16), ``bins_embedding`` (32), ``prune`` (0.2), ``prune_by``
             (``"magnitude"``, or ``"sensitivity"``), ``protect`` (0.005) and ``sensitivity`` (docs/quality.md, "DynaQuant"). For matrices of
             4096 elements or more, whatever the optimizer; the rest as the profile does.
+        planner: how the coding of weights is chosen. ``"rd"``: by the profile, finer where ``eval_fn`` asks for it. ``"guided"`` and
+            ``"neighbourhood"``: DynaQuant's codebooks, the smallest configuration that ``eval_fn`` lets pass, searched in the whole grid
+            each time, or near the last choice after the first time (docs/quality.md, "Searching for a configuration").
+        eval_group: a process group of torch.distributed whose backend knows CPU tensors (gloo) and whose rank 0 this process is. A search's
+            candidates are then evaluated by all its ranks at once, which call :func:`ckpress.assist` beside each ``save()``. The choice is
+            the one that this rank makes alone.
         final_on_close: see :meth:`close`.
         signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (a handler that was set before
             is called too). Main thread only.
@@ -93,6 +100,8 @@ class Checkpointer:
         max_loss_increase: float = 0.01,
         eval_every: int = 10,
         dynaquant: Mapping[str, Any] | None = None,
+        planner: Planner = "rd",
+        eval_group: Any = None,
         final_on_close: bool = True,
         signals: Sequence[int] = (),
     ) -> None:
@@ -104,7 +113,8 @@ class Checkpointer:
         options = coding(profile, quality, threads, effort, memory_budget, steps)
         if _URL.match(os.fsdecode(dir)):
             raise make(UnsupportedError, f"{os.fsdecode(dir)}: a run must be a directory; this version writes to no URLs")
-        self._guard = self._make_guard(eval_fn, max_loss_increase, whole("eval_every", eval_every, 1, 1 << 31), profile, quality)
+        every = whole("eval_every", eval_every, 1, 1 << 31)
+        self._guard = guard_for(planner, eval_fn, max_loss_increase, every, quality, eval_group, profile == "lossless")
         self._dynaquant = DynaQuant.of(dynaquant)
         if self._dynaquant is not None and profile == "lossless":
             raise make(InvalidError, "dynaquant is for lossy profiles")
@@ -132,16 +142,12 @@ class Checkpointer:
             self._end()
             raise
 
-    @staticmethod
-    def _make_guard(eval_fn: Callable[..., Any] | None, increase: float, every: int, profile: str, quality: float) -> Guard | None:
-        if eval_fn is None:
-            return None
-        guard = Guard(eval_fn, increase, every, quality)  # bad arguments are told whatever the profile
-        return None if profile == "lossless" else guard
-
     @property
     def measured(self) -> Measured | None:
-        """What ``eval_fn`` found at the last save that it was asked at: losses, quality, evaluations, seconds; None before."""
+        """What ``eval_fn`` found at the last save that it was asked at: losses, quality, evaluations, seconds; None before.
+
+        After a search also ``config``, ``by_method``, ``rounds``, ``fell_back`` and ``why``.
+        """
         return None if self._guard is None else self._guard.last
 
     # ---- objects ----
@@ -189,24 +195,33 @@ class Checkpointer:
             Error: this save's failure, or that of the *previous* one, found out only now; then this state was not saved either and
                 the call may be repeated.
         """
-        step = whole("step", step, 0, STEP_MAX)
         with self._lock:
-            if self._run.closed:
-                raise ValueError("the checkpointer is closed")
-            together = self._with(objects)
-            collector = self._collect(step, together)
-            self._objects = together  # what cannot be saved is not registered either
-            numbers = {} if metrics is None else _floats(metrics)
-            bound, config = self._bind(together, collector)
-            if self._guard is None or final:
-                taken = self._run.save(step, collector.done(), final, key, wait, numbers, 0.0, config)
-            else:
-                taken = self._save_judged(self._guard, step, collector, key, wait, numbers, config)
-            del bound  # its memory was in use until here
-            if taken:
-                self._last = (step, final, _fingerprint(self._objects))
-                self._wanted.clear()
-            return bool(taken)
+            try:
+                return self._save(step, metrics, final, key, wait, objects)
+            finally:
+                if self._guard is not None:
+                    self._guard.release()
+
+    def _save(
+        self, step: int, metrics: Mapping[str, float] | None, final: bool, key: bool, wait: bool, objects: Mapping[str, Any]
+    ) -> bool:
+        step = whole("step", step, 0, STEP_MAX)
+        if self._run.closed:
+            raise ValueError("the checkpointer is closed")
+        together = self._with(objects)
+        collector = self._collect(step, together)
+        self._objects = together  # what cannot be saved is not registered either
+        numbers = {} if metrics is None else _floats(metrics)
+        bound, config = self._bind(together, collector)
+        if self._guard is None or final:
+            taken = self._run.save(step, collector.done(), final, key, wait, numbers, 0.0, config)
+        else:
+            taken = self._save_judged(self._guard, step, collector, key, wait, numbers, config)
+        del bound  # its memory was in use until here
+        if taken:
+            self._last = (step, final, _fingerprint(self._objects))
+            self._wanted.clear()
+        return bool(taken)
 
     def _bind(self, objects: Mapping[str, Any], collector: Collector) -> tuple[Bound | None, Config | None]:
         if self._dynaquant is None:
@@ -224,19 +239,24 @@ class Checkpointer:
         try:
             is_key = self._run.stage(step, state, key, metrics, guard.quality, config)
         except LimitError as e:
-            warnings.warn(f"ckpress: step {step}: weights are saved losslessly: {e}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"ckpress: step {step}: weights are saved losslessly: {e}", RuntimeWarning, stacklevel=4)
             return bool(self._run.save(step, state, True, True, wait, metrics))
         if is_key is None:
             return False
         try:
-            found = guard.judge(self._run, step, state, collector.lossy, self._objects) if guard.due(is_key) or again else None
-            if found is None or not found.lossless:
-                self._run.commit({} if found is None else found.metrics())
+            if guard.due(is_key) or again:
+                found = guard.judge(self._run, step, state, collector.lossy, self._objects)
+                more, lossless = found.metrics(), found.lossless
+            else:
+                unmeasured = guard.unmeasured(self._run, state)
+                more, lossless = unmeasured or {}, unmeasured is None
+            if not lossless:
+                self._run.commit(more)
             self._by_grids = not guard.relaxed or config is None
         finally:
             self._run.unstage()  # nothing after a commit
-        if found is not None and found.lossless:
-            return bool(self._run.save(step, state, True, True, wait, {**metrics, **found.metrics()}))
+        if lossless:
+            return bool(self._run.save(step, state, True, True, wait, {**metrics, **more}))
         if wait:
             self._run.wait()
         return True
@@ -404,7 +424,7 @@ class Checkpointer:
             try:
                 if self._final_is_due():
                     assert self._last is not None
-                    self.save(self._last[0], final=True, wait=True)
+                    self._save(self._last[0], None, True, False, True, {})  # no other rank waits for it
             finally:
                 self._end()
 

@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import _dtypes, _rng
-from ._context import is_module
-from ._views import torch_module
+from ._evaluate import CannotMeasure, Eval, copies_of, loss_of, read_staged
 from .errors import InvalidError, make
 
 QUALITY_MIN = 0.01  # the library's bound
@@ -23,9 +20,6 @@ MARGIN = 0.8  # of the quality that the budget seems to allow
 EASY = 0.1  # a save that used less of its budget than this is a sign that coarser would do
 EASY_SAVES = 3
 METRICS = ("ckpress.loss_live", "ckpress.loss_decoded", "ckpress.quality", "ckpress.evaluations")
-
-Eval = Callable[..., Any]
-
 
 @dataclass
 class Measured:
@@ -46,10 +40,6 @@ class Measured:
     def metrics(self) -> dict[str, float]:
         values = (self.loss_live, self.loss_decoded, self.quality, float(self.evaluations))
         return {k: v for k, v in zip(METRICS, values) if not math.isnan(v)}
-
-
-class CannotMeasure(Exception):
-    """Not an error of the save: why nothing can be said about its loss."""
 
 
 class Guard:
@@ -92,18 +82,25 @@ class Guard:
         self._saves += 1
         return is_key or self._saves == 1 or self._saves % self._every == 0
 
+    def unmeasured(self, run: Any, state: Any) -> dict[str, float] | None:
+        """Called for a staged save that is not due: metrics to commit it with, or None if it may only be saved losslessly."""
+        return {}
+
+    def release(self) -> None:
+        """Called at the end of every save, whatever came of it."""
+
     def judge(self, run: Any, step: int, state: Any, lossy: list[tuple[Any, int]], objects: Mapping[str, Any]) -> Measured:
         """Measures the staged save, and stages it finer until the budget is met or cannot be."""
         start = time.perf_counter()
         live = decoded = math.nan
         tries, lossless = 0, False
         try:
-            copies, places = _copies(objects, lossy)
-            live = self._loss(copies)
+            copies, places = copies_of(objects, lossy)
+            live = loss_of(self._eval, copies)
             while True:
-                _read(run, places)
+                read_staged(run, places)
                 tries += 1
-                decoded = self._loss(copies)
+                decoded = loss_of(self._eval, copies)
                 if decoded - live <= self._budget * abs(live):
                     break
                 if tries == MAX_TRIES:
@@ -112,26 +109,11 @@ class Guard:
                 run.restage(state, self.quality)
         except CannotMeasure as e:
             lossless = True
-            warnings.warn(f"ckpress: step {step}: weights are saved losslessly: {e}", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"ckpress: step {step}: weights are saved losslessly: {e}", RuntimeWarning, stacklevel=5)
         self.last = Measured(step, live, decoded, self.quality, tries, lossless, time.perf_counter() - start)
         if not lossless:
             self._relax(decoded - live, abs(live), tries)
         return self.last
-
-    def _loss(self, copies: dict[str, Any]) -> float:
-        torch = torch_module()
-        assert torch is not None
-        before = _rng.get()
-        try:
-            with torch.no_grad():
-                loss = float(self._eval(next(iter(copies.values()))) if len(copies) == 1 else self._eval(**copies))
-        except Exception as e:
-            raise CannotMeasure(f"eval_fn raised {type(e).__name__}: {e}") from e
-        finally:
-            _rng.put(before)
-        if not math.isfinite(loss):
-            raise CannotMeasure(f"eval_fn gave {loss}")
-        return loss
 
     def _finer(self, increase: float, live: float) -> None:
         """For small steps the loss grows with their square."""
@@ -144,48 +126,3 @@ class Guard:
         if self._easy >= EASY_SAVES and self.quality < self._coarsest:
             self.quality = min(self._coarsest, self.quality * 1.5)
             self._easy = 0
-
-
-def _bare(module: Any) -> Any:
-    """Without the wrappers of data parallelism and torch.compile: their copies would want process groups and compilers of their own."""
-    torch = torch_module()
-    assert torch is not None
-    while True:
-        if isinstance(module, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
-            module = module.module
-        elif isinstance(getattr(module, "_orig_mod", None), torch.nn.Module):
-            module = module._orig_mod
-        else:
-            return module
-
-
-def _copies(objects: Mapping[str, Any], lossy: list[tuple[Any, int]]) -> tuple[dict[str, Any], list[tuple[Any, int]]]:
-    """Copies of the modules, and in them the parameter that each lossy one became."""
-    modules = {name: _bare(obj) for name, obj in objects.items() if is_module(obj)}
-    if not modules:
-        raise CannotMeasure("no module is registered")
-    memo: dict[int, Any] = {}
-    try:
-        copies = {name: copy.deepcopy(obj, memo) for name, obj in modules.items()}
-    except Exception as e:
-        raise CannotMeasure(f"the model cannot be copied ({type(e).__name__}: {e})") from e
-    for module in copies.values():
-        for p in module.parameters():
-            p.grad = None
-    return copies, [(memo[id(p)], index) for p, index in lossy if id(p) in memo]
-
-
-def _read(run: Any, places: list[tuple[Any, int]]) -> None:
-    """Decoded weights into the copies."""
-    torch = torch_module()
-    assert torch is not None
-    targets, later = [], []
-    for p, index in places:
-        at = p.data
-        if at.device.type != "cpu" or not at.is_contiguous():
-            at = torch.empty(tuple(p.shape), dtype=p.dtype)
-            later.append((p, at))
-        targets.append((index, _dtypes.of_torch(p.dtype), tuple(p.shape), None, at.data_ptr()))
-    run.staged_read(targets)
-    for p, at in later:
-        p.data.copy_(at)
