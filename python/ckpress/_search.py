@@ -18,7 +18,7 @@ from . import _core
 from ._evaluate import CannotMeasure, Eval, copies_of, loss_of, read_staged
 from ._guard import Guard, Measured
 from ._ranks import Alone, Ranks
-from ._views import torch_module
+from ._sizes import embeddings_of, estimate
 from .errors import InvalidError, UnsupportedError, make
 
 Planner = Literal["rd", "guided", "neighbourhood"]
@@ -134,8 +134,9 @@ class Searcher(Guard):
 
     def _search(self, run: Any, state: Any, copies: dict[str, Any], places: list[tuple[Any, int]], found: Searched) -> None:
         near = self._method == "neighbourhood" and self.config is not None
+        sizes = estimate(copies, [p for p, _ in places])
         search = _core.Search(
-            near, found.loss_live, self._budget, self.config, self._ranks.size, 1, self._sensitivity, _has_embeddings(copies), None
+            near, found.loss_live, self._budget, self.config, self._ranks.size, 1, self._sensitivity, bool(embeddings_of(copies)), sizes
         )
         try:
             while not search.done:
@@ -197,9 +198,3 @@ def guard_for(
 
 def _config_metrics(config: Config | None) -> dict[str, float]:
     return {} if config is None else dict(zip(CONFIG, map(float, config)))
-
-
-def _has_embeddings(copies: Mapping[str, Any]) -> bool:
-    torch = torch_module()
-    assert torch is not None
-    return any(isinstance(m, (torch.nn.Embedding, torch.nn.EmbeddingBag)) for module in copies.values() for m in module.modules())
