@@ -21,6 +21,7 @@ EASY = 0.1  # a save that used less of its budget than this is a sign that coars
 EASY_SAVES = 3
 METRICS = ("ckpress.loss_live", "ckpress.loss_decoded", "ckpress.quality", "ckpress.evaluations")
 
+
 @dataclass
 class Measured:
     """What one save was found to lose.
@@ -104,7 +105,9 @@ class Guard:
                 if decoded - live <= self._budget * abs(live):
                     break
                 if tries == MAX_TRIES:
-                    raise CannotMeasure(f"loss {live:g} of the weights, {decoded:g} decoded at quality {self.quality:g}: more than the budget")
+                    raise CannotMeasure(
+                        f"loss {live:g} of the weights, {decoded:g} decoded at quality {self.quality:g}: more than the budget"
+                    )
                 self._finer(decoded - live, abs(live))
                 run.restage(state, self.quality)
         except CannotMeasure as e:

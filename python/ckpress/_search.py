@@ -155,7 +155,9 @@ class Searcher(Guard):
         if self._staged != found.config:
             self._restage(run, state, found.config)
 
-    def _evaluate(self, configs: list[Config], run: Any, state: Any, copies: dict[str, Any], places: list[tuple[Any, int]]) -> list[tuple[float, int]]:
+    def _evaluate(
+        self, configs: list[Config], run: Any, state: Any, copies: dict[str, Any], places: list[tuple[Any, int]]
+    ) -> list[tuple[float, int]]:
         sizes = [0] * len(configs)
 
         def code(i: int) -> None:
