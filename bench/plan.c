@@ -5,6 +5,7 @@
  *   sketch     all numbers into a sketch and five quantiles read
  *   fit        the first 10^7: sketch, points, and the best codebooks of 1 to 32 levels at once
  *   assign     codes of the same 10^7 by 32 levels
+ *   search     evaluations that the searches for a configuration need on made-up losses (common_search.c)
  *   codes      2^20 codes that moved a little from 2^20 others: rearranged, beside their differences through ckpi_codec_codes
  */
 #define _GNU_SOURCE
@@ -15,6 +16,7 @@
 
 #include "base/cpu.h"
 #include "codec/codec.h"
+#include "common_search.h"
 #include "machine.h"
 #include "quant/codebook.h"
 
@@ -237,6 +239,7 @@ main(int argc, char **argv)
     bench_fit(&b);
     bench_assign(&b);
     bench_codes(&b);
+    must(ckpb_search(), "a search failed, or missed the optimum");
     ckpi_sketch_free(b.sketch);
     ckpi_scratch_free(b.ws);
     free(b.x);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """make bench-plan: the planner's quantile sketch beside numpy.quantile on 10^8 normal numbers, its codebook fit (histogram included) beside
-scikit-learn's KMeans (k = 32, n_init = 1, max_iter = 100) on 10^7, and the codec for codes under the base's codes. One core each.
+scikit-learn's KMeans (k = 32, n_init = 1, max_iter = 100) on 10^7, the codec for codes under the base's codes, one core each; and how many evaluations the searches
+for a configuration need, on made-up monotone losses: no model is trained here.
 Ends with lines `MUST name value bar ok|short`; all figures are in build/bench/plan.json."""
 import argparse
 import json
@@ -89,6 +90,8 @@ def main() -> None:
         print(f"{name:28} {f[name]:.5g}")
     for name in sorted(k for k in f if k.startswith("codes_")):
         print(f"{name:28} {f[name]:.5g}")
+    for name in sorted(k for k in f if k.startswith("search_")):
+        print(f"{name:36} {f[name]:.5g}")
     must("quantile_vs_numpy", f["numpy_quantile_s"] / f["sketch_s"], 10)
     must("quantile_max_error", f["quantile_max_error"], 0.01, True)
     must("fit_vs_kmeans", f["kmeans_s"] / f["fit_s"], 50)
@@ -96,6 +99,7 @@ def main() -> None:
     must("codes_encode_gps", f["codes_v_best_encode_gps"], 1.5)
     must("codes_decode_gps", f["codes_v_best_decode_gps"], 2)
     must("codes_size_vs_differences", f["codes_v_bits"] / f["codes_v_difference_bits"], 0.9, True)
+    must("search_evaluations_vs_paper", f["search_guided_evaluations"] / f["search_paper_evaluations"], 1, True)
 
 
 if __name__ == "__main__":
