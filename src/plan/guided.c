@@ -9,7 +9,8 @@
  * all boxes there are, the one is asked for whose answer settles most, whatever it is.
  *
  * The paper gives no number of evaluations. Its procedure has W(sides) = longest side + the worst sum of W over the boxes that a first good
- * point leaves: 150 for a cube of 6 x 2 x 6 x 3 (74 without embeddings), twice that for both metrics. Tests hold this search to it (tests/unit/plan/test_guided.c).
+ * point leaves: 150 for a cube of 6 x 2 x 6 x 3 (74 without embeddings), twice that for both metrics. tests/unit/plan/test_guided.c derives
+ * it and holds this search to it.
  */
 #include "plan/known.h"
 
