@@ -63,7 +63,8 @@ class Checkpointer:
             4096 elements or more, whatever the optimizer; the rest as the profile does.
         planner: how the coding of weights is chosen. ``"rd"``: by the profile, finer where ``eval_fn`` asks for it. ``"guided"`` and
             ``"neighbourhood"``: DynaQuant's codebooks, the smallest configuration that ``eval_fn`` lets pass, searched in the whole grid
-            each time, or near the last choice after the first time (docs/quality.md, "Searching for a configuration").
+            each time, or near the last choice after the first time (docs/quality.md, "Searching for a configuration"). Of ``dynaquant``
+            they use ``sensitivity`` only.
         eval_group: a process group of torch.distributed whose backend knows CPU tensors (gloo) and whose rank 0 this process is. A search's
             candidates are then evaluated by all its ranks at once, which call :func:`ckpress.assist` beside each ``save()``. The choice is
             the one that this rank makes alone.
@@ -224,10 +225,11 @@ class Checkpointer:
         return bool(taken)
 
     def _bind(self, objects: Mapping[str, Any], collector: Collector) -> tuple[Bound | None, Config | None]:
-        if self._dynaquant is None:
+        settings = self._dynaquant if self._guard is None else self._guard.settings(self._dynaquant)
+        if settings is None:
             return None, None
-        bound = Bound(objects, collector, self._dynaquant.sensitivity)
-        return bound, bound.config(self._dynaquant)
+        bound = Bound(objects, collector, settings.sensitivity)
+        return bound, bound.config(settings)
 
     def _save_judged(
         self, guard: Guard, step: int, collector: Collector, key: bool, wait: bool, metrics: dict[str, float], config: Config | None
@@ -245,11 +247,10 @@ class Checkpointer:
             return False
         try:
             if guard.due(is_key) or again:
-                found = guard.judge(self._run, step, state, collector.lossy, self._objects)
+                found = guard.judge(self._run, step, state, collector, self._objects, config)
                 more, lossless = found.metrics(), found.lossless
             else:
-                unmeasured = guard.unmeasured(self._run, state)
-                more, lossless = unmeasured or {}, unmeasured is None
+                more, lossless = {}, not guard.trusts()
             if not lossless:
                 self._run.commit(more)
             self._by_grids = not guard.relaxed or config is None

@@ -32,6 +32,7 @@ class Collector(Encoder):
         self._stepped = {name for name, step in (steps or {}).items() if step > 0}
         self.context = Context(root)
         self.weights_only = weights_only
+        self.second_moments = False  # Adam's v of some parameter is among them
         self.lossy_possible = False  # some tensor may be coded lossily
         self.special += [(is_module, self._module), (is_optimizer, self._optimizer)]
         self.lossy: list[tuple[Any, int]] = []  # parameters that may be coded lossily, and their index
@@ -109,6 +110,7 @@ class Collector(Encoder):
         if owner is None or owner in self.context.claimed or not self.context.is_trained(param):
             roles = {}
         if roles and owner is not None:
+            self.second_moments |= _core.V in roles.values()
             self.context.claimed.add(owner)
             self._bias(state, group, owner, roles)
         self.state.put(_core.DICT, len(state))

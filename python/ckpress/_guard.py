@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ._collect import Collector
+from ._dynaquant import Config, DynaQuant
 from ._evaluate import CannotMeasure, Eval, copies_of, loss_of, read_staged
 from .errors import InvalidError, make
 
@@ -83,20 +85,24 @@ class Guard:
         self._saves += 1
         return is_key or self._saves == 1 or self._saves % self._every == 0
 
-    def unmeasured(self, run: Any, state: Any) -> dict[str, float] | None:
-        """Called for a staged save that is not due: metrics to commit it with, or None if it may only be saved losslessly."""
-        return {}
+    def settings(self, given: DynaQuant | None) -> DynaQuant | None:
+        """What a save is staged with, from the caller's ``dynaquant``."""
+        return given
+
+    def trusts(self) -> bool:
+        """Whether a staged save that is not due may be committed as it is."""
+        return True
 
     def release(self) -> None:
         """Called at the end of every save, whatever came of it."""
 
-    def judge(self, run: Any, step: int, state: Any, lossy: list[tuple[Any, int]], objects: Mapping[str, Any]) -> Measured:
+    def judge(self, run: Any, step: int, state: Any, collector: Collector, objects: Mapping[str, Any], config: Config | None) -> Measured:
         """Measures the staged save, and stages it finer until the budget is met or cannot be."""
         start = time.perf_counter()
         live = decoded = math.nan
         tries, lossless = 0, False
         try:
-            copies, places = copies_of(objects, lossy)
+            copies, places = copies_of(objects, collector.lossy)
             live = loss_of(self._eval, copies)
             while True:
                 read_staged(run, places)

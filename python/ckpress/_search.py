@@ -11,23 +11,26 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from . import _core
+from ._collect import Collector
+from ._dynaquant import Config, DynaQuant
 from ._evaluate import CannotMeasure, Eval, copies_of, loss_of, read_staged
 from ._guard import Guard, Measured
 from ._ranks import Alone, Ranks
-from ._sizes import embeddings_of, estimate
-from .errors import InvalidError, UnsupportedError, make
+from ._sizes import coded_of, embeddings_of, estimate
+from .errors import InvalidError, LimitError, make
 
 Planner = Literal["rd", "guided", "neighbourhood"]
 PLANNERS = ("rd", "guided", "neighbourhood")
 METRICS = ("ckpress.evaluations_guided", "ckpress.evaluations_neighbourhood", "ckpress.fell_back")
-CONFIG = ("ckpress.bins", "ckpress.bins_embedding", "ckpress.prune", "ckpress.prune_by", "ckpress.protect")
+# The run's own, of every checkpoint that was coded so.
+CHOICE = tuple(f"ckpress.dynaquant.{name}" for name in ("bins", "bins_embedding", "prune", "prune_by_sensitivity", "protect"))
 
-Config = tuple[int, int, float, int, float]  # bins, bins of embeddings, share pruned, by magnitude (0) or sensitivity (1), share protected
-Restage = Callable[[Any, Any, Config], int]  # (run, state, config) -> bytes of the weights
+Choice = tuple[int, int, float, int, float]  # bins, bins of embeddings, share pruned, by magnitude (0) or sensitivity (1), share protected
+Restage = Callable[[Any, Any, Config], int]  # (run, state, configuration) -> bytes of the weights
 
 
 @dataclass
@@ -35,10 +38,12 @@ class Searched(Measured):
     """What one search found.
 
     ``evaluations`` are all of this save; ``by_method`` has them by the search that asked for them; ``config``: bins, bins of embeddings,
-    share pruned, by magnitude (0) or sensitivity (1), share protected; None when no configuration kept the budget.
+    share pruned, by magnitude (0) or sensitivity (1), share protected; None when no configuration kept the budget. ``bytes``: of weights, coded
+    so.
     """
 
-    config: Config | None = None
+    config: Choice | None = None
+    bytes: int = 0
     by_method: dict[str, int] = field(default_factory=dict)
     rounds: int = 0
     fell_back: bool = False
@@ -46,21 +51,17 @@ class Searched(Measured):
 
     def metrics(self) -> dict[str, float]:
         counts = (self.by_method.get("guided", 0), self.by_method.get("neighbourhood", 0), self.fell_back)
-        return {**super().metrics(), **dict(zip(METRICS, map(float, counts))), **_config_metrics(self.config)}
+        return {**super().metrics(), **dict(zip(METRICS, map(float, counts)))}
 
 
 def restage_dynaquant(run: Any, state: Any, config: Config) -> int:
-    """Stages the same state again with a configuration.
+    """Codes the weights of the staged save again.
 
     Returns:
         bytes of its weights as they would be written.
     """
-    run.restage_dynaquant(state, *config)
+    run.restage_dynaquant(state, config)
     return int(run.staged_bytes(_core.WEIGHT))
-
-
-def available() -> bool:
-    return hasattr(_core.Run, "restage_dynaquant")
 
 
 class Searcher(Guard):
@@ -70,7 +71,6 @@ class Searcher(Guard):
         method: ``"guided"`` searches the whole grid each time; ``"neighbourhood"`` does at first, and then looks near its last choice.
         eval_fn, max_increase, every, quality: as of Guard. A save that is not measured is coded as the last one that was.
         ranks: who evaluates.
-        sensitivity: there are scores |g * w| to prune by.
         restage: codes a candidate.
     """
 
@@ -82,30 +82,30 @@ class Searcher(Guard):
         every: int,
         quality: float,
         ranks: Alone | Ranks,
-        *,
-        sensitivity: bool = False,
         restage: Restage = restage_dynaquant,
     ) -> None:
         super().__init__(eval_fn, max_increase, every, quality)
         self._method = method
         self._ranks = ranks
-        self._sensitivity = sensitivity
         self._restage = restage
-        self._staged: Config | None = None  # what the run holds
-        self.config: Config | None = None  # the last choice
+        self.config: Choice | None = None  # the last choice
 
     def resume(self, metrics: Mapping[str, float]) -> None:
         """Goes on near the configuration of the restored checkpoint."""
-        if all(name in metrics for name in CONFIG):
-            bins, embedding, prune, by, protect = (metrics[name] for name in CONFIG)
-            config = (int(bins), int(embedding), float(prune), int(by), float(protect))
-            self.config = config if config in _core.Search.grid() else None
+        if all(name in metrics for name in CHOICE):
+            bins, embedding, prune, by, protect = (metrics[name] for name in CHOICE)
+            choice = (int(bins), int(embedding), float(prune), int(by), float(protect))
+            self.config = choice if choice in _core.Search.grid() else None
 
-    def unmeasured(self, run: Any, state: Any) -> dict[str, float] | None:
+    def settings(self, given: DynaQuant | None) -> DynaQuant:
+        base = DynaQuant() if given is None else given
         if self.config is None:
-            return None
-        self._restage(run, state, self.config)
-        return _config_metrics(self.config)
+            return base
+        bins, embedding, prune, by, protect = self.config
+        return replace(base, bins=bins, bins_embedding=embedding, prune=prune, prune_by=("magnitude", "sensitivity")[by], protect=protect)
+
+    def trusts(self) -> bool:
+        return self.config is not None
 
     def release(self) -> None:
         try:
@@ -113,16 +113,17 @@ class Searcher(Guard):
         except CannotMeasure as e:  # the save has succeeded, and must not seem to have failed
             warnings.warn(f"ckpress: eval_group: {e}", RuntimeWarning, stacklevel=4)
 
-    def judge(self, run: Any, step: int, state: Any, lossy: list[tuple[Any, int]], objects: Mapping[str, Any]) -> Measured:
+    def judge(self, run: Any, step: int, state: Any, collector: Collector, objects: Mapping[str, Any], config: Config | None) -> Measured:
         """Searches; the choice is staged."""
+        assert config is not None
         start = time.perf_counter()
         found = Searched(step, math.nan, math.nan, math.nan, 0, False, 0.0)
-        self._staged = None
         try:
-            copies, places = copies_of(objects, lossy)
+            copies, places = copies_of(objects, collector.lossy)
             found.loss_live = loss_of(self._eval, copies)
             self._ranks.begin(copies, [p for p, _ in places])
-            self._search(run, state, copies, places, found)
+            staging = _Staging(run, state, config, self._restage, places)
+            self._search(staging, copies, bool(config[6]) or collector.second_moments, found)
         except CannotMeasure as e:
             found.lossless = True
             found.config = None
@@ -132,15 +133,15 @@ class Searcher(Guard):
         self.last = found
         return found
 
-    def _search(self, run: Any, state: Any, copies: dict[str, Any], places: list[tuple[Any, int]], found: Searched) -> None:
+    def _search(self, staging: _Staging, copies: dict[str, Any], sensitivity: bool, found: Searched) -> None:
         near = self._method == "neighbourhood" and self.config is not None
-        sizes = estimate(copies, [p for p, _ in places])
-        search = _core.Search(
-            near, found.loss_live, self._budget, self.config, self._ranks.size, 1, self._sensitivity, bool(embeddings_of(copies)), sizes
-        )
+        coded = coded_of([p for p, _ in staging.places])
+        embeddings = embeddings_of(copies) & {id(p) for p in coded}
+        sizes = estimate(coded, embeddings)
+        search = _core.Search(near, found.loss_live, self._budget, self.config, self._ranks.size, 1, sensitivity, bool(embeddings), sizes)
         try:
             while not search.done:
-                search.tell(self._evaluate(search.ask(), run, state, copies, places))
+                search.tell(self._evaluate(search.ask(), staging, copies))
         finally:
             stats = search.stats()
             found.by_method = {name: stats[name] for name in ("guided", "neighbourhood")}
@@ -149,24 +150,51 @@ class Searcher(Guard):
         best = search.best()
         if best is None:
             raise CannotMeasure("no configuration has a finite loss")
-        found.config, found.loss_decoded, _, good = best
+        found.config, found.loss_decoded, found.bytes, good = best
         if not good:
             raise CannotMeasure(f"loss {found.loss_live:g} of the weights; {found.why}")
-        if self._staged != found.config:
-            self._restage(run, state, found.config)
+        staging.take(found.config)
 
-    def _evaluate(
-        self, configs: list[Config], run: Any, state: Any, copies: dict[str, Any], places: list[tuple[Any, int]]
-    ) -> list[tuple[float, int]]:
-        sizes = [0] * len(configs)
+    def _evaluate(self, choices: list[Choice], staging: _Staging, copies: dict[str, Any]) -> list[tuple[float, int]]:
+        sizes = [0] * len(choices)
 
         def code(i: int) -> None:
-            sizes[i] = self._restage(run, state, configs[i])
-            self._staged = configs[i]
-            read_staged(run, places)
+            sizes[i] = staging.take(choices[i])
+            staging.read()
 
-        losses = self._ranks.evaluate(len(configs), code, lambda: loss_of(self._eval, copies, finite=False))
+        losses = self._ranks.evaluate(len(choices), code, lambda: loss_of(self._eval, copies, finite=False))
         return list(zip(losses, sizes))
+
+
+class _Staging:
+    """The staged save, as coded last.
+
+    Args:
+        config: what it was staged with; its names and scores go with every choice.
+        places: where its decoded weights are read into.
+    """
+
+    def __init__(self, run: Any, state: Any, config: Config, restage: Restage, places: list[tuple[Any, int]]) -> None:
+        self._run, self._state, self._restage, self._rest, self.places = run, state, restage, config[5:], places
+        self._now: Choice | None = None
+        self._bytes = 0
+
+    def take(self, choice: Choice) -> int:
+        """Codes the weights so; gives their bytes.
+
+        Raises:
+            CannotMeasure: the memory budget does not allow it.
+        """
+        if choice != self._now:
+            try:
+                self._bytes = self._restage(self._run, self._state, (*choice, *self._rest))
+            except LimitError as e:
+                raise CannotMeasure(str(e)) from e
+            self._now = choice
+        return self._bytes
+
+    def read(self) -> None:
+        read_staged(self._run, self.places)
 
 
 def guard_for(
@@ -176,7 +204,6 @@ def guard_for(
 
     Raises:
         InvalidError: an unknown planner, or one that searches without ``eval_fn``; ``eval_group`` with one that does not.
-        UnsupportedError: the library has no coding for a planner's configurations.
     """
     if planner not in PLANNERS:
         raise make(InvalidError, f"planner must be one of {', '.join(PLANNERS)}, not {planner!r}")
@@ -187,8 +214,6 @@ def guard_for(
         raise make(InvalidError, "eval_group needs planner='guided' or 'neighbourhood': the others evaluate one candidate at a time")
     if eval_fn is None:
         return None
-    if searches and not available():
-        raise make(UnsupportedError, f"planner={planner!r}: this build has no codebook coding of weights")
     if not searches:
         guard = Guard(eval_fn, max_increase, every, quality)  # bad arguments are told whatever the profile
         return None if lossless else guard
@@ -196,7 +221,3 @@ def guard_for(
         raise make(InvalidError, "eval_group: a lossless run evaluates nothing")
     searcher = Searcher(planner, eval_fn, max_increase, every, quality, Alone() if eval_group is None else Ranks(eval_group))
     return None if lossless else searcher
-
-
-def _config_metrics(config: Config | None) -> dict[str, float]:
-    return {} if config is None else dict(zip(CONFIG, map(float, config)))

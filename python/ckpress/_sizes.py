@@ -17,27 +17,12 @@ from ._views import torch_module
 CELLS, REACH = 2048, 8.0  # of the histogram of magnitudes; its end in RMS
 SAMPLE = 1 << 14  # weights of a tensor
 CENTRE_BITS = 32
+NUMEL_MIN = 4096
 
 
-def estimate(copies: Mapping[str, Any], lossy: Sequence[Any]) -> list[int] | None:
-    """Bytes of every configuration of ``Search.grid()``.
-
-    Args:
-        copies: modules; the weights of their embeddings have bins of their own.
-        lossy: the tensors that are coded.
-
-    Returns:
-        None when nothing is to be coded.
-    """
-    embeddings = embeddings_of(copies)
-    parts = [_Part([p for p in lossy if (id(p) in embeddings) == wanted]) for wanted in (False, True)]
-    if all(part.numel == 0 for part in parts):
-        return None
-    sizes = []
-    for bins, bins_embedding, prune, _, protect in _core.Search.grid():
-        bits = parts[0].bits(bins, prune, protect) + parts[1].bits(bins_embedding, prune, protect)
-        sizes.append(1 + int(bits / 8))
-    return sizes
+def coded_of(lossy: Sequence[Any]) -> list[Any]:
+    """Those of the lossy tensors that codebooks are for (``ckp_dynaquant`` in run.h)."""
+    return [p for p in lossy if p.dim() >= 2 and p.numel() >= NUMEL_MIN]
 
 
 def embeddings_of(copies: Mapping[str, Any]) -> set[int]:
@@ -46,6 +31,26 @@ def embeddings_of(copies: Mapping[str, Any]) -> set[int]:
     assert torch is not None
     kinds = (torch.nn.Embedding, torch.nn.EmbeddingBag)
     return {id(m.weight) for module in copies.values() for m in module.modules() if isinstance(m, kinds)}
+
+
+def estimate(coded: Sequence[Any], embeddings: set[int]) -> list[int] | None:
+    """Bytes of every configuration of ``Search.grid()``.
+
+    Args:
+        coded: the tensors.
+        embeddings: identities of those that have bins of their own.
+
+    Returns:
+        None when nothing is to be coded.
+    """
+    parts = [_Part([p for p in coded if (id(p) in embeddings) == wanted]) for wanted in (False, True)]
+    if all(part.numel == 0 for part in parts):
+        return None
+    sizes = []
+    for bins, bins_embedding, prune, _, protect in _core.Search.grid():
+        bits = parts[0].bits(bins, prune, protect) + parts[1].bits(bins_embedding, prune, protect)
+        sizes.append(1 + int(bits / 8))
+    return sizes
 
 
 class _Part:
