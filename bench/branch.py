@@ -34,7 +34,7 @@ class Training:
 
     def __init__(self, seed: int) -> None:
         torch.manual_seed(seed)
-        train, self._held_out = split(text()[1])
+        train, self.held_out = split(text()[1])
         self.model = GPT()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
         self._scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda s: learning_rate(s, STEPS))
@@ -49,7 +49,7 @@ class Training:
         self._scheduler.step()
 
     def validate(self) -> float:
-        return held_out_loss(self.model, self._held_out, 4)
+        return held_out_loss(self.model, self.held_out, 4)
 
     def _parts(self) -> dict[str, Any]:
         return {"model": self.model, "optimizer": self.optimizer, "scheduler": self._scheduler, "sampler": self._sampler}
