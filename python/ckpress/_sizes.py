@@ -2,8 +2,9 @@
 """How large each configuration would be, estimated from the weights alone: so that a search need not code what cannot be the smallest.
 
 A code's cost is taken for the entropy of its level, levels as dense as the cube root of the weights' density (what a codebook of least squared
-error tends to: Panter and Dite 1951), plus 16 bits for each protected weight and the codebooks. Weights are looked at by magnitude relative
-to their tensor's RMS, some thousands a tensor. What a delta against the last codes saves is not known here: it changes sizes, hardly their order.
+error tends to: Panter and Dite 1951), plus 16 bits for each protected weight and the codebooks. Thresholds of pruning and protecting are shared
+by all weights of a kind, as the coder shares them, so a tensor of small weights loses most of them. Each tensor is known by a histogram of some
+thousands of its weights. What a delta against the last codes saves is not known here: it changes sizes, hardly their order.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 from . import _core
 from ._views import torch_module
 
-CELLS, REACH = 2048, 8.0  # of the histogram of magnitudes; its end in RMS
-SAMPLE = 1 << 14  # weights of a tensor
+CELLS, REACH = 512, 8.0  # of a histogram of magnitudes; its end in RMS of its tensor
+SAMPLE = 1 << 12  # weights of a tensor
 CENTRE_BITS = 32
 NUMEL_MIN = 4096
 
@@ -43,58 +44,76 @@ def estimate(coded: Sequence[Any], embeddings: set[int]) -> list[int] | None:
     Returns:
         None when nothing is to be coded.
     """
-    parts = [_Part([p for p in coded if (id(p) in embeddings) == wanted]) for wanted in (False, True)]
-    if all(part.numel == 0 for part in parts):
+    kinds: tuple[list[Any], ...] = ([], [], [])  # linear, convolution, embedding
+    for p in coded:
+        if p.numel() > 0:
+            kinds[2 if id(p) in embeddings else int(p.dim() > 2)].append(p)
+    parts = [_Part(tensors) for tensors in kinds]
+    if not any(kinds):
         return None
     sizes = []
     for bins, bins_embedding, prune, _, protect in _core.Search.grid():
-        bits = parts[0].bits(bins, prune, protect) + parts[1].bits(bins_embedding, prune, protect)
+        bits = sum(part.bits(k, prune, protect) for part, k in zip(parts, (bins, bins, bins_embedding)))
         sizes.append(1 + int(bits / 8))
     return sizes
 
 
 class _Part:
-    """Tensors that are coded with the same number of bins."""
+    """Tensors that share thresholds and the number of bins. None of them is empty."""
 
     def __init__(self, tensors: list[Any]) -> None:
         torch = torch_module()
         assert torch is not None
-        self._counts = torch.zeros(CELLS, dtype=torch.float64)
+        self._torch = torch
+        self._tensors = len(tensors)
         self._known: dict[tuple[int, float, float], float] = {}
-        self._tensors = 0
-        self.numel = 0
-        for t in tensors:
-            self._add(torch, t.detach())
-
-    def _add(self, torch: Any, t: Any) -> None:
-        if t.numel() == 0:
+        if not tensors:
             return
-        x = t.reshape(-1)[:: max(1, t.numel() // SAMPLE)].to("cpu", torch.float32).abs()
-        x = torch.where(torch.isfinite(x), x, 0).double()
-        rms = float(x.square().mean().sqrt())
-        cell = (x * (CELLS / REACH / rms) if rms > 0 else x).long().clamp_(max=CELLS - 1)
-        self._counts += torch.bincount(cell, minlength=CELLS).double() * (t.numel() / x.numel())
-        self._tensors += 1
-        self.numel += t.numel()
+        samples = [_magnitudes(torch, t.detach()) for t in tensors]
+        self._numel = torch.tensor([t.numel() for t in tensors], dtype=torch.float64)
+        self._rms = torch.stack([x.square().mean().sqrt() for x in samples]).clamp(min=1e-300)
+        self._share = torch.stack([_histogram(torch, x / rms) for x, rms in zip(samples, self._rms)])
+        weight = torch.cat([torch.full((len(x),), t.numel() / len(x), dtype=torch.float64) for x, t in zip(samples, tensors)])
+        self._sorted, order = torch.cat(samples).sort()
+        self._rank = weight[order].cumsum(0) / weight.sum()
 
     def bits(self, bins: int, prune: float, protect: float) -> float:
-        if self.numel == 0:
+        if self._tensors == 0:
             return 0.0
         key = (bins, prune, protect)
         if key not in self._known:
-            self._known[key] = self.numel * (self._entropy(*key) + 16 * protect) + self._tensors * bins * CENTRE_BITS
+            self._known[key] = self._coded(*key) + self._tensors * bins * CENTRE_BITS
         return self._known[key]
 
-    def _entropy(self, bins: int, prune: float, protect: float) -> float:
-        """Bits a weight; half of the levels are of either sign."""
-        torch = torch_module()
-        assert torch is not None
-        share = self._counts / self._counts.sum()
-        above = share.cumsum(0)
-        kept = (above.clamp(max=1 - protect) - (above - share).clamp(min=prune)).clamp(min=0)  # of each cell, neither pruned nor protected
-        density = kept.pow(1 / 3).cumsum(0)
-        level = (density / density[-1].clamp(min=1e-300) * (bins / 2)).long().clamp(max=max(1, bins // 2) - 1)
-        levels = torch.zeros(max(1, bins // 2), dtype=torch.float64).index_add_(0, level, kept) / 2
-        p = torch.cat([levels, levels, torch.tensor([prune, protect], dtype=torch.float64)])
-        p = p[p > 0]
-        return float(-(p * p.log2()).sum())
+    def _coded(self, bins: int, prune: float, protect: float) -> float:
+        """Half of the levels are of either sign."""
+        torch, half = self._torch, max(1, bins // 2)
+        below = self._below(self._threshold(prune)) if prune > 0 else torch.zeros_like(self._share)
+        kept = (self._below(self._threshold(1 - protect)) - below).clamp(min=0) * self._share
+        pruned = (below * self._share).sum(1, keepdim=True)
+        protected = (1 - pruned - kept.sum(1, keepdim=True)).clamp(min=0)
+        density = kept.pow(1 / 3).cumsum(1)
+        level = (density / density[:, -1:].clamp(min=1e-300) * half).long().clamp(max=half - 1)
+        levels = torch.zeros(len(kept), half, dtype=torch.float64).scatter_add_(1, level, kept) / 2
+        p = torch.cat([levels, levels, pruned, protected], 1)
+        entropy = -(p * p.clamp(min=1e-300).log2()).sum(1)
+        return float((self._numel * (entropy + 16 * protected[:, 0])).sum())
+
+    def _threshold(self, share: float) -> Any:
+        return self._sorted[int(self._torch.searchsorted(self._rank, share).clamp(max=len(self._sorted) - 1))]
+
+    def _below(self, magnitude: Any) -> Any:
+        """Of each tensor's cells, the share that is below a magnitude; the last cell has no end."""
+        cells = (magnitude / self._rms * (CELLS / REACH)).unsqueeze(1) - self._torch.arange(CELLS, dtype=self._torch.float64)
+        return cells.clamp(0, 1)
+
+
+def _magnitudes(torch: Any, t: Any) -> Any:
+    x = t.reshape(-1)[:: max(1, t.numel() // SAMPLE)].to("cpu", torch.float32).abs()
+    return torch.where(torch.isfinite(x), x, 0).double()
+
+
+def _histogram(torch: Any, x: Any) -> Any:
+    """Shares of the cells."""
+    cell = (x * (CELLS / REACH)).long().clamp_(max=CELLS - 1)
+    return torch.bincount(cell, minlength=CELLS).double() / len(x)
