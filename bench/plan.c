@@ -117,7 +117,7 @@ static void
 bench_assign(bench *b)
 {
     const size_t n = b->n < FIT ? b->n : FIT;
-    static const ckpi_partition part = {0.001f, false, 4.0f, 0};
+    static const ckpi_partition part = {.prune_below = 0.001f, .keep_from = 4.0f};
     int8_t *code = malloc(n);
     uint16_t *kept = malloc(n * sizeof *kept);
     must(code != NULL && kept != NULL, "no memory");

@@ -203,9 +203,7 @@ class Checkpointer:
                 if self._guard is not None:
                     self._guard.release()
 
-    def _save(
-        self, step: int, metrics: Mapping[str, float] | None, final: bool, key: bool, wait: bool, objects: Mapping[str, Any]
-    ) -> bool:
+    def _save(self, step: int, metrics: Mapping[str, float] | None, final: bool, key: bool, wait: bool, objects: Mapping[str, Any]) -> bool:
         step = whole("step", step, 0, STEP_MAX)
         if self._run.closed:
             raise ValueError("the checkpointer is closed")

@@ -32,13 +32,21 @@ ckpi_grid_id(const ckpi_at *at)
 }
 
 bool
+ckpi_at_covers(const ckpi_at *a, const ckpi_at *b)
+{
+    if (a->metric != b->metric && a->axis[CKPI_PRUNE] != no_prune)
+        return false;
+    for (int k = 0; k < CKPI_AXES; k++)
+        if (a->axis[k] < b->axis[k])
+            return false;
+    return true;
+}
+
+bool
 ckpi_grid_covers(int a, int b)
 {
     const ckpi_at x = ckpi_grid_at(a), y = ckpi_grid_at(b);
-    bool covers = x.metric == y.metric || x.axis[CKPI_PRUNE] == no_prune;
-    for (int k = 0; k < CKPI_AXES; k++)
-        covers = covers && x.axis[k] >= y.axis[k];
-    return covers;
+    return ckpi_at_covers(&x, &y);
 }
 
 bool

@@ -19,5 +19,6 @@ ckpi_at ckpi_grid_at(int id);
 /* Of a place inside the grid. Where nothing is pruned: the one by magnitude. */
 int ckpi_grid_id(const ckpi_at *at);
 /* Whether a is at least as precise as b in every axis, and they are comparable: of one metric, or a prunes nothing. */
+bool ckpi_at_covers(const ckpi_at *a, const ckpi_at *b);
 bool ckpi_grid_covers(int a, int b);
 #endif

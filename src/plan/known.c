@@ -18,15 +18,16 @@ ckpi_problem_init(ckpi_problem *p, const ckp_search_options *opt)
     p->sized = opt->sizes != NULL;
     for (int a = 0; a < CKPI_AXES; a++)
         p->length[a] = a == CKPI_EMBEDDING && opt->no_embeddings ? 1 : ckpi_grid_length(a);
+    ckpi_at place[CKPI_GRID];
     for (int id = 0; id < CKPI_GRID; id++) {
-        const ckpi_at at = ckpi_grid_at(id);
+        const ckpi_at at = place[id] = ckpi_grid_at(id);
         p->exists[id] = ckpi_grid_id(&at) == id && at.metric < p->metrics && at.axis[CKPI_EMBEDDING] < p->length[CKPI_EMBEDDING] &&
                         !(p->sized && opt->sizes[id] == 0);
         p->size[id] = p->sized ? opt->sizes[id] : 0;
     }
     for (int a = 0; a < CKPI_GRID; a++)
         for (int b = 0; b < CKPI_GRID; b++)
-            if (ckpi_grid_covers(a, b))
+            if (ckpi_at_covers(&place[a], &place[b]))
                 p->covers[a][b / 64] |= UINT64_C(1) << (b % 64);
     if (p->sized)
         mark_beaten(p);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "plan/grid.h"
 
-enum { WORLDS = 200 };
+enum { WORLDS = 120 };
 
 /* ---- the paper's procedure ------------------------------------------------------------------------------------------------- */
 
