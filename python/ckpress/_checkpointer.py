@@ -116,6 +116,8 @@ class Checkpointer:
             raise make(UnsupportedError, f"{os.fsdecode(dir)}: a run must be a directory; this version writes to no URLs")
         every = whole("eval_every", eval_every, 1, 1 << 31)
         self._guard = guard_for(planner, eval_fn, max_loss_increase, every, quality, eval_group, profile == "lossless")
+        if planner != "rd" and options[-1]:
+            raise make(InvalidError, f"planner={planner!r} codes weights by codebooks, steps are for grids: give one of them")
         self._dynaquant = DynaQuant.of(dynaquant)
         if self._dynaquant is not None and profile == "lossless":
             raise make(InvalidError, "dynaquant is for lossy profiles")
@@ -353,7 +355,7 @@ class Checkpointer:
                 self._adopt(ck)
                 self.restored = ck.info()
                 if self._guard is not None:
-                    self._guard.resume(self.restored.get("metrics", {}))
+                    self._guard.resume(self.restored.get("metrics", {}), self.restored.get("settings", {}))
             finally:
                 ck.close()
             self._objects = together

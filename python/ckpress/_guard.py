@@ -75,7 +75,7 @@ class Guard:
         """Whether the caller's own quality is in use: nothing finer was needed of late."""
         return self.quality >= self._coarsest
 
-    def resume(self, metrics: Mapping[str, float]) -> None:
+    def resume(self, metrics: Mapping[str, float], settings: Mapping[str, float]) -> None:
         """Goes on with the quality that the restored checkpoint needed."""
         quality = metrics.get(METRICS[2], self._coarsest)
         self.quality = min(self._coarsest, max(QUALITY_MIN, quality))

@@ -26,8 +26,8 @@ from .errors import InvalidError, LimitError, make
 Planner = Literal["rd", "guided", "neighbourhood"]
 PLANNERS = ("rd", "guided", "neighbourhood")
 METRICS = ("ckpress.evaluations_guided", "ckpress.evaluations_neighbourhood", "ckpress.fell_back")
-# The run's own, of every checkpoint that was coded so.
-CHOICE = tuple(f"ckpress.dynaquant.{name}" for name in ("bins", "bins_embedding", "prune", "prune_by_sensitivity", "protect"))
+# Among the settings of every checkpoint that was coded so.
+CHOICE = tuple(f"dynaquant_{name}" for name in ("bins", "bins_embedding", "prune", "prune_by_sensitivity", "protect"))
 
 Choice = tuple[int, int, float, int, float]  # bins, bins of embeddings, share pruned, by magnitude (0) or sensitivity (1), share protected
 Restage = Callable[[Any, Any, Config], int]  # (run, state, configuration) -> bytes of the weights
@@ -90,10 +90,10 @@ class Searcher(Guard):
         self._restage = restage
         self.config: Choice | None = None  # the last choice
 
-    def resume(self, metrics: Mapping[str, float]) -> None:
+    def resume(self, metrics: Mapping[str, float], settings: Mapping[str, float]) -> None:
         """Goes on near the configuration of the restored checkpoint."""
-        if all(name in metrics for name in CHOICE):
-            bins, embedding, prune, by, protect = (metrics[name] for name in CHOICE)
+        if all(name in settings for name in CHOICE):
+            bins, embedding, prune, by, protect = (settings[name] for name in CHOICE)
             choice = (int(bins), int(embedding), float(prune), int(by), float(protect))
             self.config = choice if choice in _core.Search.grid() else None
 

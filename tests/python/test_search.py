@@ -72,7 +72,7 @@ def test_first_guided_then_near(tmp_path):
         assert m.evaluations <= 3
     rows = ckpress.list_run(tmp_path / "run")
     assert rows[-1].metrics["mine"] == 1 and rows[-1].metrics["ckpress.evaluations_neighbourhood"] == m.by_method["neighbourhood"]
-    assert tuple(rows[-1].metrics[name] for name in _search.CHOICE) == m.config
+    assert tuple(rows[-1].settings[name] for name in _search.CHOICE) == m.config
     assert "ckpress.quality" not in rows[-1].metrics
 
     model2, optimizer2, _, _ = training(1, 1)
@@ -129,9 +129,9 @@ def test_what_is_not_measured_is_coded_as_before(tmp_path):
         for done in range(1, 5):
             ck.save(done, model=model, optimizer=optimizer, wait=True)
         config = ck.measured.config
-    rows = [row.metrics for row in ckpress.list_run(tmp_path / "run")]
-    assert ["ckpress.evaluations" in m for m in rows] == [True, False, True, False]
-    found = [tuple(m[name] for name in _search.CHOICE) for m in rows]
+    rows = ckpress.list_run(tmp_path / "run")
+    assert ["ckpress.evaluations" in row.metrics for row in rows] == [True, False, True, False]
+    found = [tuple(row.settings[name] for name in _search.CHOICE) for row in rows]
     assert found[0] == found[1] and found[2] == found[3] == config
 
 
@@ -187,6 +187,7 @@ def test_candidates_that_break_the_model_are_no_good(tmp_path):
         (dict(planner=None), "planner must be one of"),
         (dict(planner="guided", eval_fn=None), "needs eval_fn"),
         (dict(planner="rd", eval_group=1), "eval_group needs planner"),
+        (dict(planner="guided", steps={"model/w": 0.1}), "steps are for grids"),
         (dict(planner="guided", eval_group=1), "torch.distributed"),
         (dict(planner="guided", eval_fn=3), "eval_fn must be a function"),
         (dict(planner="neighbourhood", max_loss_increase=0), "max_loss_increase"),
@@ -204,10 +205,10 @@ def test_a_damaged_configuration_is_searched_anew(tmp_path):
     s = _search.Searcher("neighbourhood", lambda m: 1.0, 0.1, 1, 1.0, Alone())
     for values, known in (((8, 16, 0.3, 1, 0.005), True), ((9, 16, 0.3, 1, 0.005), False), ((8, 16, 0.3, 1, math.nan), False)):
         s.config = None
-        s.resume(dict(zip(_search.CHOICE, map(float, values))))
+        s.resume({}, dict(zip(_search.CHOICE, map(float, values))))
         assert (s.config is not None) == known
     s.config = None
-    s.resume({"ckpress.bins": 8.0})
+    s.resume({}, {"dynaquant_bins": 8.0})
     assert s.config is None
 
 
