@@ -49,6 +49,7 @@ uint16_t *ckpi_indices_room(ckpi_indices *x, size_t more);
 typedef struct ckpi_recon {
     float *wrec;                 /* n values of w^ (already rounded to the weights' dtype) */
     int8_t *vcode;               /* n absolute codes, or NULL without v */
+    uint8_t *far;                /* a bit a weight, each piece from a byte on: coded early, not back yet (quant.h); 0 for a key and a restore */
     ckpi_factors fac;            /* of v, or of momentum; at NULL: none */
     ckpi_indices idx;            /* of the last save, where its weights have indices */
     float *sample;               /* every CKPI_SAMPLE-th true weight of the last save */
@@ -86,6 +87,8 @@ void ckpi_pred_free(ckpi_pred *p);
 /* Memory of group g's reconstruction, unless it is there; freed again by ckpi_recon_drop. */
 CKP_MUST_USE ckp_status ckpi_recon_alloc(ckpi_pred *p, size_t g, ckp_error *err);
 void ckpi_recon_drop(ckpi_pred *p, size_t g);
+/* Where piece k's bits begin in `far`. */
+size_t ckpi_far_at(const ckpi_group *g, size_t k);
 /* Reconstruction and lossless bytes of group g. */
 void ckpi_pred_drop(ckpi_pred *p, size_t g);
 /* Bytes held: reconstructions, codes, samples, lossless bases. */

@@ -174,7 +174,7 @@ save_state(chain *c, ckp_state *s, bool key, bool exact, ckp_error *err)
             c->dq.kind[i] = (uint8_t)(CKPI_LAYER_ATTENTION + i % 3);
     }
     const ckpi_pass pass = {.pred = c->pred, .state = s, .set = &set, .dq = &c->dq, .lasting = c->lone ? NULL : &c->lasting, .key = key,
-                            .lone = c->lone, .run_key = 7, .restore_count = c->restore_count,
+                            .lone = c->lone, 
                             .cpu = c->ctx->cpu};
     if (set.lossy && key)
         st = ckpi_pass_prepare(c->ctx, &pass, err);
