@@ -2,7 +2,7 @@
 /*
  * From how many steps on a weight is coded (quant.h, CKPI_ROUND_EARLY), so that a restore loses no progress: the error e = w - w^ of
  * a piece must cancel along the gradient, sum m * e = 0. Which weights are coded earlier than to nearest, those whose error is largest,
- * follows from that. A sample tells it; docs/decisions/0010 has what was measured.
+ * follows from that. A sample tells it; docs/decisions/0008 has what was measured.
  */
 #include <math.h>
 #include "base/bytes.h"

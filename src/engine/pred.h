@@ -14,7 +14,8 @@
 /* How lossy state is coded: DESIGN sections 3 and 4. */
 typedef struct ckpi_settings {
     bool lossy, weights_only;
-    double f;                    /* step of weights, in RMS of all weights */
+    double f, f_key, f_lone;     /* step of weights, in RMS of all weights: a delta's, a run's keys', a lone file's. What training does not
+                                    move stays as the key has it, so keys are finer */
     double clamp_lo, clamp_hi;   /* of f times the tensor's own RMS */
     double k_move;               /* step of weights, at most so many RMS of the movement between two saves */
     double named;                /* multiplies the steps that weights have by name */
@@ -22,7 +23,6 @@ typedef struct ckpi_settings {
     double vstay;                /* a code of v stays while v is within so many steps of it (quant.h) */
     ckpi_mkind mkind;
     double mt;                   /* threshold or step of u */
-    int key_shift;               /* a run's keys: weights finer by 2^this, so that what training has not moved stays near exact */
     int fine_shift;              /* small tensors: steps finer by 2^this */
     bool exact_weights;          /* the final save: weights losslessly */
     bool dynaquant;              /* weights as indices into codebooks, where the layout says so (dynaquant.h) */

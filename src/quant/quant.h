@@ -59,7 +59,7 @@ typedef struct ckpi_wstep { float qmul, qlo, qhi; } ckpi_wstep;
  * NEAREST: for keys and files. EARLY: for deltas. Nearest would hold back all that moved less than half a step since the last restore,
  * which is most of what training does. So a weight is coded, by a whole step, as soon as it is `wnear` steps off, and the overshoot
  * stands until it is CKPI_WSTAY off: its bit in wfar says that it is one of those. Few codes carry the progress of all when wnear is
- * chosen so that the errors cancel along the gradient (engine/aim.c; docs/decisions/0010).
+ * chosen so that the errors cancel along the gradient (engine/aim.c; docs/decisions/0008).
  */
 typedef enum ckpi_round { CKPI_ROUND_NEAREST = 0, CKPI_ROUND_EARLY = 1 } ckpi_round;
 #define CKPI_WNEAR_MIN 0.1f

@@ -56,7 +56,7 @@ test_rms(void **state)
             first[t] = c->pred->rms[3 * t];
         }
         assert_true(fabs(c->pred->rms_all / all - 1.0) < 1e-3);
-        assert_true(fabs(c->pred->q0 / (1.2 * c->pred->rms_all) - 1.0) < 1e-12);
+        assert_true(fabs(c->pred->q0 / (0.6 * c->pred->rms_all) - 1.0) < 1e-12);
         chain_free(c);
     }
     sim_free(m);
@@ -93,12 +93,12 @@ scale_v(sim *m, uint32_t w, float by)
         sim_put(m, w + 2, i, m->t[w + 2].value[i] * by);
 }
 
-/* q0 over f * RMS, at a key. */
+/* q0 over f_key * RMS, at a key. */
 static double
 share(chain *c, const sim *m)
 {
     chain_save(c, m, true, false);
-    return c->pred->q0 / (c->set.f * c->pred->rms_all) * ldexp(1.0, c->set.key_shift);
+    return c->pred->q0 / (c->set.f_key * c->pred->rms_all);
 }
 
 /* Steps follow v's mean over the lowest so far: half for four times the v, however long ago the lowest was, whatever v's age. */
