@@ -3,44 +3,96 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import pathlib
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import ckpress
 import numpy as np
 import torch
-from baselines import CODERS, SETTINGS
+from baselines import CODERS
 from baselines.pack import State
 
 Model, Optimizer = torch.nn.Module, torch.optim.Optimizer
-CKPRESS = ("resume", "small", "resume:0.5", "resume:0.3", "small:2")
-ALL = [("ckpress", s) for s in CKPRESS] + [(name, s) for name, settings in SETTINGS.items() for s in settings]
+BUDGET = 0.01  # of the rows with eval_fn: docs/quality.md, "A budget for the loss"
+# Finer to coarser, within the paper's grid (2306.11800, "configuration search").
+DYNAQUANT = {
+    "32": {"bins": 32, "bins_embedding": 32, "prune": 0.0, "prune_by": "magnitude", "protect": 0.01},
+    "16": {"bins": 16, "bins_embedding": 32, "prune": 0.1, "prune_by": "magnitude", "protect": 0.005},
+    "8": {"bins": 8, "bins_embedding": 16, "prune": 0.3, "prune_by": "magnitude", "protect": 0.0005},
+}
+ROLES = {"exp_avg": "m", "exp_avg_sq": "v", "momentum_buffer": "m"}
+MOMENTS = ("m", "v", "momentum")  # ckpress's names of roles
+
+
+@dataclass
+class Cost:
+    """Of one save.
+
+    Attributes:
+        stall: seconds that save() took.
+        cpu: processor seconds of all threads until the save was committed: what it takes from a training that leaves no core idle.
+        evaluations, eval_cpu: of eval_fn, and their part of ``cpu``.
+    """
+
+    stall: float
+    cpu: float
+    evaluations: int = 0
+    eval_cpu: float = 0.0
+
+
+class Timer:
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def wall(self) -> float:
+        return time.perf_counter() - self._wall
+
+    def cpu(self) -> float:
+        return time.process_time() - self._cpu
 
 
 class Ckpress:
-    """Setting: profile, or profile:quality. No lossless save at the end: what a run in the middle of training writes is counted."""
+    """Setting: a profile, with :QUALITY (steps of weights), +key (a key between every two restores) or +eval (a budget of the loss).
 
-    def __init__(self, setting: str, place: pathlib.Path, init: State) -> None:
-        self.profile, _, quality = setting.partition(":")
-        self.quality = float(quality or 1)
-        self.place = place / "run"
+    System dynaquant: the same with weights coded as DynaQuant does, by a setting of DYNAQUANT or search:EPSILON. No lossless save at the
+    end: what a run in the middle of training writes is counted.
+    """
+
+    def __init__(self, system: str, setting: str, place: pathlib.Path, task: Any) -> None:
+        self.system, self.task, self.place = system, task, place / "run"
+        self.profile, self.options = options(system, setting)
+        if self.options.get("eval_fn"):
+            self.options["eval_fn"] = self._validate
+        self.keys = setting.endswith("+key")
+        self._evaluated = 0.0
         self._open()
 
+    def _validate(self, model: Model) -> float:
+        timer = Timer()
+        loss = self.task.validate(model)
+        self._evaluated += timer.cpu()
+        return float(loss)
+
     def _open(self) -> None:
-        self.checkpointer = ckpress.Checkpointer(self.place, self.profile, quality=self.quality, threads=1, final_on_close=False)
+        self.checkpointer = ckpress.Checkpointer(self.place, self.profile, threads=1, final_on_close=False, **self.options)
         self.fresh = True
 
-    def save(self, step: int, model: Model, optimizer: Optimizer) -> float:
-        """Seconds that the training stood still."""
+    def save(self, step: int, model: Model, optimizer: Optimizer, halfway: bool = False) -> Cost:
+        """``halfway``: between two restores, where +key asks for a key."""
         if self.fresh:
             self.checkpointer.register(model=model, optimizer=optimizer)
             self.fresh = False
-        started = time.perf_counter()
-        self.checkpointer.save(step)
-        stall = time.perf_counter() - started
+        self._evaluated, timer = 0.0, Timer()
+        self.checkpointer.save(step, key=halfway and self.keys)
+        stall = timer.wall()
         self.checkpointer.wait()
-        return stall
+        measured = self.checkpointer.measured
+        tries = measured.evaluations if measured is not None and measured.step == step else 0
+        return Cost(stall, timer.cpu(), tries, self._evaluated)
 
     def restore(self, model: Model, optimizer: Optimizer) -> int:
         self.checkpointer.close()
@@ -48,57 +100,103 @@ class Ckpress:
         self.fresh = False
         return int(self.checkpointer.restore(model=model, optimizer=optimizer) or 0)
 
+    def finish(self, step: int, model: Model, optimizer: Optimizer) -> None:
+        """The last save of a run, as close() makes it by default."""
+        self.checkpointer.save(step, final=True, wait=True, model=model, optimizer=optimizer)
+
     def close(self) -> None:
         self.checkpointer.close()
 
     def bytes(self) -> tuple[int, int]:
-        """Everything written, and the weights' part of it."""
+        """Everything written; without what moments took: weights, buffers, random states and all overhead."""
         total = sum(p.stat().st_size for p in self.place.rglob("*") if p.is_file())
-        weights = 0
+        moments = 0
         for entry in ckpress.list_run(self.place):
             with ckpress.open(f"{self.place}@{entry.step}") as f:
-                weights += f.info["stored_by_role"].get("weight", 0)
-        return total, weights
+                moments += sum(f.info["stored_by_role"].get(role, 0) for role in MOMENTS)
+        return total, total - moments
+
+
+def options(system: str, setting: str) -> tuple[Any, dict[str, Any]]:
+    """Profile and keyword arguments of a Checkpointer; an eval_fn that is True stands for the task's."""
+    body, _, extra = setting.partition("+")
+    first, _, second = body.partition(":")
+    if system == "dynaquant":
+        if first == "search":
+            return "resume", {"planner": "neighbourhood", "eval_fn": True, "max_loss_increase": float(second)}
+        return "resume", {"dynaquant": DYNAQUANT[first]}
+    out: dict[str, Any] = {"quality": float(second or 1)}
+    if extra == "eval":
+        out |= {"eval_fn": True, "max_loss_increase": BUDGET}
+    return first, out
+
+
+def unavailable(system: str, setting: str) -> str:
+    """Why this build cannot run a setting; empty when it can."""
+    if system in CODERS:
+        return ""
+    return missing(options(system, setting)[1])
+
+
+def missing(wanted: dict[str, Any]) -> str:
+    known = inspect.signature(ckpress.Checkpointer).parameters
+    return next((f"Checkpointer has no {name}=" for name in wanted if name not in known), "")
 
 
 def arrays(model: Model, optimizer: Optimizer) -> State:
+    """Copies: weights with their moments (zero before the first step), then buffers."""
     out: State = {}
     for name, p in model.named_parameters():
-        moments = optimizer.state.get(p, {})
-        zero = torch.zeros_like(p)
-        out[name] = {"w": p.detach().numpy().copy(), "m": moments.get("exp_avg", zero).detach().numpy().copy(),
-                     "v": moments.get("exp_avg_sq", zero).detach().numpy().copy()}  # fmt: skip
-    return out
+        names = [k for k in ROLES if k in optimizer.state.get(p, {})] or default_moments(optimizer)
+        moments = {ROLES[k]: optimizer.state.get(p, {}).get(k, torch.zeros_like(p)) for k in names}
+        out[name] = {role: t.detach().numpy().copy() for role, t in {"w": p, **moments}.items()}
+    return out | {name: {"w": b.numpy().copy()} for name, b in model.named_buffers()}
+
+
+def default_moments(optimizer: Optimizer) -> list[str]:
+    return ["momentum_buffer"] if isinstance(optimizer, torch.optim.SGD) else ["exp_avg", "exp_avg_sq"]
+
+
+def put(state: State, step: int, model: Model, optimizer: Optimizer) -> None:
+    """The other way, into fresh objects."""
+    with torch.no_grad():
+        for name, b in model.named_buffers():
+            b.copy_(torch.from_numpy(np.array(state[name]["w"])))
+        for name, p in model.named_parameters():
+            p.copy_(torch.from_numpy(np.array(state[name]["w"])))
+            moments = {k: torch.from_numpy(np.array(state[name][ROLES[k]])) for k in default_moments(optimizer)}
+            optimizer.state[p] = moments if "momentum_buffer" in moments else {"step": torch.tensor(float(step)), **moments}
 
 
 class Baseline:
-    """A coder of bench/baselines with a file a save; a restore replays the files through a new coder."""
+    """A coder of bench/baselines with a file a save; a reader that has seen nothing but the files restores."""
 
-    def __init__(self, name: str, setting: str, place: pathlib.Path, init: State) -> None:
-        self.make = lambda: CODERS[name](setting, init)
-        self.place, self.coder, self.files, self.steps = place, self.make(), 0, 0
-        self.weights = 0
+    def __init__(self, name: str, setting: str, place: pathlib.Path, task: Any) -> None:
+        init = arrays(*task.build())
+        self.coder, self.reader = (CODERS[name](setting, copy.deepcopy(init)) for _ in range(2))
+        self.place, self.files, self.read, self.weights = place, 0, 0, 0
+        self.last: tuple[int, State] = (0, init)
 
-    def save(self, step: int, model: Model, optimizer: Optimizer) -> float:
-        started = time.perf_counter()
+    def _file(self, i: int) -> pathlib.Path:
+        return self.place / f"{i:04}.bin"
+
+    def save(self, step: int, model: Model, optimizer: Optimizer, halfway: bool = False) -> Cost:
+        timer = Timer()
         raw = self.coder.encode(arrays(model, optimizer))
-        (self.place / f"{self.files:04}.bin").write_bytes(step.to_bytes(8, "little") + raw)
+        self._file(self.files).write_bytes(step.to_bytes(8, "little") + raw)
         self.files += 1
         self.weights += getattr(self.coder, "weight_bytes", 0)
-        return time.perf_counter() - started
+        return Cost(timer.wall(), timer.cpu())
 
     def restore(self, model: Model, optimizer: Optimizer) -> int:
-        self.coder = self.make()
-        step = 0
-        for i in range(self.files):
-            raw = (self.place / f"{i:04}.bin").read_bytes()
-            step, state = int.from_bytes(raw[:8], "little"), self.coder.decode(raw[8:])
-        with torch.no_grad():
-            for name, p in model.named_parameters():
-                p.copy_(torch.from_numpy(np.ascontiguousarray(state[name]["w"])))
-                optimizer.state[p] = {"step": torch.tensor(float(step)), "exp_avg": torch.from_numpy(state[name]["m"]).float().clone(),
-                                      "exp_avg_sq": torch.from_numpy(state[name]["v"]).float().clone()}  # fmt: skip
-        return step
+        """Reads each file once, in order; the next encoder goes on from what was decoded."""
+        for i in range(self.read, self.files):
+            raw = self._file(i).read_bytes()
+            self.last = int.from_bytes(raw[:8], "little"), self.reader.decode(raw[8:])
+        self.read = self.files
+        self.coder = copy.deepcopy(self.reader)
+        put(self.last[1], self.last[0], model, optimizer)
+        return self.last[0]
 
     def close(self) -> None:
         pass
@@ -107,5 +205,5 @@ class Baseline:
         return sum(p.stat().st_size for p in self.place.iterdir()), self.weights
 
 
-def open_system(name: str, setting: str, place: pathlib.Path, init: State) -> Any:
-    return Ckpress(setting, place, init) if name == "ckpress" else Baseline(name, setting, place, init)
+def open_system(name: str, setting: str, place: pathlib.Path, task: Any) -> Any:
+    return Baseline(name, setting, place, task) if name in CODERS else Ckpress(name, setting, place, task)
