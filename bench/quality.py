@@ -43,7 +43,7 @@ Job = tuple[str, str, int, int]  # system, setting, restores, seed
 
 # What a row depends on: after a change of the library, trainings left alone and rivals need not run again.
 TRAINING = ("demo/model.py", *(f"bench/quality_{part}.py" for part in ("task", "data", "gpt", "images", "minilm", "runs")))
-SOURCES = {"plain": TRAINING, "baseline": (*TRAINING, "bench/baselines"), "ckpress": (*TRAINING, "bench/quality_systems.py", "src", "include", "python")}
+SOURCES = {"plain": TRAINING, "baseline": (*TRAINING, "bench/quality_rivals.py", "bench/baselines"), "ckpress": (*TRAINING, "bench/quality_systems.py", "src", "include", "python")}  # fmt: skip
 
 
 def commit(kind: str) -> str:
@@ -155,7 +155,8 @@ class Bench:
             self._run(task, results, batch)
 
     def _run(self, task: str, results: Results, todo: list[Job]) -> None:
-        context, running = multiprocessing.get_context("spawn"), {}
+        context = multiprocessing.get_context("spawn")
+        running: dict[concurrent.futures.Future[list[Row]], Job] = {}
         with concurrent.futures.ProcessPoolExecutor(self.width, mp_context=context) as pool:
             while todo or running:
                 while todo and len(running) < self.width:

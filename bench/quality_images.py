@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-
 import quality_data
 import torch
 import torch.nn.functional as F
@@ -31,7 +30,8 @@ class Attention(nn.Module):
         batch, length, width = x.shape
         q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm1(x)).split(width, dim=2))
         x = x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
+        out: Tensor = x + self.down(F.gelu(self.up(self.norm2(x))))
+        return out
 
 
 class ViT(nn.Module):
@@ -63,8 +63,8 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = F.relu(self.norm1(x))
-        out: Tensor = self.conv2(F.relu(self.norm2(self.conv1(h))))
-        return out + self.short(x if isinstance(self.short, nn.Identity) else h)
+        out: Tensor = self.conv2(F.relu(self.norm2(self.conv1(h)))) + self.short(x if isinstance(self.short, nn.Identity) else h)
+        return out
 
 
 class ResNet(nn.Module):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import quality_data
 import torch
 import torch.nn.functional as F
@@ -83,7 +85,7 @@ class Task(Base):
         net = MiniLM(self.classes)
         net.load_published()
         body = [p for name, p in net.named_parameters() if not name.startswith("head.")]
-        groups = [{"params": body}, {"params": list(net.head.parameters()), "scale": HEAD_LR}]
+        groups: list[dict[str, Any]] = [{"params": body}, {"params": list(net.head.parameters()), "scale": HEAD_LR}]
         return net, torch.optim.AdamW(groups, lr=self.lr, betas=(0.9, 0.999), weight_decay=0.01, fused=True)
 
     def batch(self, n: int) -> tuple[Tensor, ...]:

@@ -11,7 +11,8 @@ from typing import Any
 import quality_gpt
 import quality_images
 import quality_minilm
-from quality_systems import Timer, open_system
+from quality_rivals import Timer
+from quality_systems import open_system
 
 Row = dict[str, Any]
 TASKS = {t.name: t for t in (quality_gpt.Task, quality_gpt.Slow, quality_images.VisionTransformer, quality_images.Residuals, quality_minilm.Task)}

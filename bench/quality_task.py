@@ -15,7 +15,8 @@ from torch import Tensor
 
 SAVES, SAVES_QUICK = 42, 22
 GUARD_SHARE = 8  # the caller's own validation is an eighth of the held-out set, and no part of what is reported
-Model, Optimizer = torch.nn.Module, torch.optim.Optimizer
+Model = torch.nn.Module
+Optimizer = torch.optim.Optimizer
 
 
 class Task:

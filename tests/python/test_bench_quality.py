@@ -16,6 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import quality  # noqa: E402
 import quality_gpt  # noqa: E402
 import quality_report  # noqa: E402
+import quality_rivals  # noqa: E402
 import quality_runs  # noqa: E402
 import quality_systems  # noqa: E402
 from baselines import CODERS, SETTINGS, WEIGHTS_ONLY, pack, qd  # noqa: E402
@@ -110,9 +111,9 @@ def test_put_gives_arrays_back_with_buffers_and_momentum():
     optimizers = [torch.optim.SGD(n.parameters(), lr=0.1, momentum=0.9) for n in (net, other)]
     net(torch.randn(4, 1, 28, 28)).square().sum().backward()
     optimizers[0].step()
-    taken = quality_systems.arrays(net, optimizers[0])
-    quality_systems.put(taken, 1, other, optimizers[1])
-    again = quality_systems.arrays(other, optimizers[1])
+    taken = quality_rivals.arrays(net, optimizers[0])
+    quality_rivals.put(taken, 1, other, optimizers[1])
+    again = quality_rivals.arrays(other, optimizers[1])
     assert list(again) == list(taken) and "norm.running_mean" in taken and set(taken["head.weight"]) == {"w", "m"}
     assert all(np.array_equal(again[k][role], taken[k][role]) for k in taken for role in taken[k])
 
