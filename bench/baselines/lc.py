@@ -13,7 +13,7 @@ import numpy as np
 
 from .pack import Array, State, WeightsOnly, huffman, unhuffman
 
-ZERO = -(2**20)  # below the key of any float
+SIGN, BUCKETS = 256, 512  # exponents; signs and exponents
 
 
 class LCCheckpoint(WeightsOnly):
@@ -25,16 +25,16 @@ class LCCheckpoint(WeightsOnly):
         self.reference = {name: roles["w"].copy() for name, roles in init.items()}
 
     def _quantize(self, delta: Array) -> tuple[Array, Array]:
-        _, exponent = np.frexp(delta)
-        key = np.where(delta == 0, ZERO, 2 * exponent + (delta < 0)).ravel()
-        kept = np.sort(np.unique(key[key > ZERO]))[::-1][: self.buckets]
-        codes = np.zeros(key.size, np.uint8)
-        means = np.zeros(len(kept) + 1, np.float32)
-        for i, k in enumerate(kept, 1):
-            inside = key == k
-            codes[inside] = i
-            means[i] = delta.ravel()[inside].mean()
-        return means, codes
+        bucket = (np.ascontiguousarray(delta).view(np.uint32) >> 23).ravel()  # sign and exponent of a float32
+        count = np.bincount(bucket, minlength=BUCKETS)
+        sums = np.bincount(bucket, weights=delta.ravel(), minlength=BUCKETS)
+        magnitude = np.arange(BUCKETS) % SIGN
+        found = np.flatnonzero((count > 0) & (magnitude > 0))  # exponent 0: zero and what is next to it
+        kept = found[np.argsort(-magnitude[found], kind="stable")][: self.buckets]
+        codes = np.zeros(BUCKETS, np.uint8)
+        codes[kept] = np.arange(1, len(kept) + 1)
+        means = np.append(0, sums[kept] / count[kept]).astype(np.float32)
+        return means, codes[bucket]
 
     def _encode(self, name: str, w: Array) -> Any:
         means, codes = self._quantize(w - self.reference[name])
