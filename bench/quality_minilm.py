@@ -13,7 +13,7 @@ from quality_task import Task as Base
 from torch import Tensor, nn
 
 WIDTH, HEADS, LAYERS, INNER, PIECES, PLACES, EPS = 384, 12, 6, 1536, 30_522, 512, 1e-12
-LENGTH, BATCH, ROWS, VALIDATION = 32, 12, 64, 64
+LENGTH, BATCH, ROWS, VALIDATION = 32, 10, 64, 64
 HEAD_LR = 10.0  # a new head learns faster than what is loaded
 
 
