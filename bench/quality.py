@@ -96,7 +96,8 @@ def jobs(task: str, quick: bool) -> list[Job]:
     """In an order that makes a bench cut short useful: noise floor, both profiles, ckpress's curve, then everything else."""
     if quick:
         some = [("ckpress", s) for s in ("resume", "small", "resume:0.3")] + [(name, settings[1]) for name, settings in SETTINGS.items()]
-        return [("plain", "", 0, 1), ("plain", "", 0, 2), ("chain", "resume", 0, 1)] + [(*s, 10, 1) for s in [*some, ("ckpress", "resume+eval")]]
+        last = [("ckpress", "resume+eval"), ("dynaquant", "16"), ("dynaquant", "search:0.05")]
+        return [("plain", "", 0, 1), ("plain", "", 0, 2), ("chain", "resume", 0, 1)] + [(*s, 10, 1) for s in [*some, *last]]
     seeds = range(1, SEEDS + 1)
     first = [("plain", "", 0, seed) for seed in range(1, FLOOR + 1)]
     first += [("ckpress", profile, restores, seed) for profile in ("resume", "small") for restores in (10, 20) for seed in seeds]
@@ -199,7 +200,8 @@ def main() -> int:
         quality_data.prepare()
         for letter in letters:
             for task in LETTERS[letter]:
-                bench.run(task, results[letter])
+                if wanted in ("", letter, task):
+                    bench.run(task, results[letter])
     if bench.left:
         print(f"{bench.left} runs are left: run it again")
     rows = [row for letter in (LETTERS if not quick else letters) for row in results[letter].newest()]
