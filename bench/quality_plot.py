@@ -7,10 +7,11 @@ import math
 import pathlib
 from collections import defaultdict
 
-from baselines import WEIGHTS_ONLY
+from baselines import CODERS, WEIGHTS_ONLY
 from quality_figures import Group, Plain
 
 RESTORES = 10  # the plots' rows
+COLOURS = {system: f"C{i}" for i, system in enumerate(("ckpress", "dynaquant", *CODERS))}
 
 
 def plot(groups: list[Group], plains: dict[str, Plain], out: pathlib.Path, prefix: str) -> None:
@@ -50,7 +51,7 @@ def panel(axes: object, groups: list[Group], plain: Plain, field: str, label: st
             series[g.system].append((getattr(g, field), g.gap, g.setting))
     for system, points in series.items():
         points.sort()
-        axes.plot([p[0] for p in points], [p[1] for p in points], "o-", label=system)
+        axes.plot([p[0] for p in points], [p[1] for p in points], "o-", color=COLOURS[system], label=system)
         for x, y, setting in points:
             axes.annotate(setting, (x, y), fontsize=7, xytext=(3, 3), textcoords="offset points")
     if not math.isnan(plain.sd):
