@@ -103,7 +103,7 @@ def jobs(task: str, quick: bool) -> list[Job]:
     first += [("ckpress", profile, restores, seed) for profile in ("resume", "small") for restores in (10, 20) for seed in seeds]
     rivals = [(name, setting) for name, settings in SETTINGS.items() for setting in settings]
     if task == "gpt-b2-0.999":
-        return first + [(*s, 10, seed) for seed in seeds for s in [("excp", "4"), ("rounding", "4")]]
+        return first + [(*s, 10, seed) for seed in seeds for s in [("excp", "4:cap"), ("rounding", "4")]]
     curve = [("ckpress", s, 10, seed) for s in SWEEP for seed in seeds]
     rest = [("ckpress", "resume+key"), ("ckpress", "resume+eval")] + [("dynaquant", s) for s in (*DYNAQUANT, "search:0.01", "search:0.05")]
     return [*first, ("chain", "resume", 0, 1), *curve, *((*s, 10, seed) for seed in seeds for s in [*rest, *rivals])]

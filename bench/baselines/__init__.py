@@ -15,5 +15,5 @@ from .plain import Plain
 from .qd import QDCompressor
 
 CODERS = {"excp": ExCP, "lc": LCCheckpoint, "cnr+": CheckNRun, "qd+": QDCompressor, "rounding": Plain}
-SETTINGS = {"excp": ("2", "4", "8"), "lc": ("2", "3", "4"), "cnr+": ("8", "16", "64"), "qd+": ("16", "64", "256"), "rounding": ("8", "6", "4")}
+SETTINGS = {"excp": ("4", "4:cap", "2:cap"), "lc": ("2", "3", "4"), "cnr+": ("8", "16", "64"), "qd+": ("16", "64", "256"), "rounding": ("8", "6", "4")}
 WEIGHTS_ONLY = ("lc", "cnr+", "qd+")  # their moments are exact: their weights' bits are what can be compared
