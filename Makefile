@@ -15,7 +15,7 @@ help:
 	@echo "make test         all tests (under 20 minutes on 2 cores); make test-full: every fault, arm64, coverage"
 	@echo "make demo         train a small GPT, kill it 10 times, compare (PROFILE=lossless|resume|small)"
 	@echo "make bench-coder | bench-lossless | bench-save | bench-plan"
-	@echo "make bench-quality  what restores cost a training, beside rivals (TASK=gpt, QUICK=1; an hour at a time, run it again to go on)"
+	@echo "make bench-quality  what restores cost a training, beside rivals (TASK=a|b|c|d, QUICK=1; an hour at a time, run it again to go on)"
 	@echo "make install      PREFIX=/usr/local"
 
 build:

@@ -1,115 +1,133 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rows of the quality bench came to: a Markdown table with 95 % intervals, a plot, MUST lines."""
+"""Tables of the quality bench for docs/quality.md, and its MUST lines."""
 
 from __future__ import annotations
 
 import math
 import pathlib
-import statistics
-from collections import defaultdict
 from typing import Any
 
+from baselines import CODERS, WEIGHTS_ONLY
+from quality_curve import bits_at
+from quality_figures import Group, groups, plains
+from quality_plot import plot
+
 Row = dict[str, Any]
-T95 = (math.nan, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)  # Student's t, two-sided, by degrees of freedom
+LARGE = 8e6  # parameters
 BITS = {"resume": 0.80, "small": 0.45}
-BITS_LARGE = {"resume": 0.64, "small": 0.45}  # 8 million parameters or more
+BITS_LARGE = {"resume": 0.64, "small": 0.45}
+BITS_SGD = {"resume": 1.0, "small": 1.0}  # task resnet: weights and momentum
+RAW, DYNAQUANT_TIMES, FEWER = 32, 26, 1.5
+BEGIN, END = "<!-- bench-quality: begin -->", "<!-- bench-quality: end -->"
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-    """Mean and half width of its 95 % interval; nan for a single value."""
-    n = len(values)
-    half = T95[min(n - 1, len(T95) - 1)] * statistics.stdev(values) / math.sqrt(n) if n > 1 else math.nan
-    return statistics.mean(values), half
+def noise_table(rows: list[Row]) -> list[str]:
+    lines = ["| task | parameters | steps | uninterrupted seeds | end loss | standard deviation | slope a step | s a step |", "|---" * 8 + "|"]
+    for p in plains(rows).values():
+        lines.append(f"| {p.task} | {p.params / 1e6:.2f} M | {p.steps} | {p.seeds} | {p.loss:.4f} | {p.sd:.4f} | {p.slope:.2e} | {p.step_s:.3f} |")
+    return lines
 
 
-def groups(rows: list[Row]) -> dict[tuple[str, str, str, int], list[Row]]:
-    out = defaultdict(list)
+def main_table(found: list[Group]) -> list[str]:
+    lines = ["| task | system | setting | restores | seeds | bits: all | without moments | loss gap (95 %) | in noise sd | steps lost a restore (95 %) "
+             "| last lossy save | last save | stall, steps | cost, steps a save | of it evaluating | restore, s |", "|---" * 16 + "|"]  # fmt: skip
+    for g in found:
+        weights = f"{g.bits_w:.3f}" if g.bits_w else ""
+        final = "" if math.isnan(g.final) else f"{g.final:+.2%}"
+        lines.append(f"| {g.task} | {g.system} | {g.setting} | {g.restores} | {g.seeds} | {g.bits:.3f} | {weights} | {g.gap:+.4f} ± {g.gap_half:.4f} "
+                     f"| {g.sd:+.2f} | {g.lost:+.2f} ± {g.lost_half:.2f} | {g.saved:+.2%} | {final} | {g.stall:.2f} | {g.cost:.2f} | {g.evaluating:.2f} "
+                     f"| {g.restore:.2f} |")  # fmt: skip
+    return lines
+
+
+def chain_table(rows: list[Row]) -> list[str]:
+    lines = ["| task | profile | checkpoints read | restore, processor seconds | in steps |", "|---" * 5 + "|"]
     for r in rows:
-        if r["system"] != "plain":
-            out[r["task"], r["system"], r["setting"], int(r["restores"])].append(r)
-    return dict(out)
+        if r["system"] == "chain":
+            profile, length = r["setting"].split(" ")
+            lines.append(f"| {r['task']} | {profile} | {length} | {float(r['restore_s']):.2f} | {float(r['restore_s']) / float(r['step_s']):.1f} |")
+    return lines
 
 
-def noise(rows: list[Row], task: str) -> float:
-    """Standard deviation of the uninterrupted runs' end loss over seeds."""
-    losses = [float(r["loss"]) for r in rows if r["task"] == task and r["system"] == "plain"]
-    return statistics.stdev(losses) if len(losses) > 1 else math.nan
+def compare(found: list[Group], task: str) -> list[tuple[Group, str, float, float]]:
+    """(rival, which bits, its bits, ckpress's at the rival's gap) at 10 restores."""
+    own = [g for g in found if g.task == task and g.restores == 10]
+    ckpress = [g for g in own if g.system == "ckpress" and "+" not in g.setting]
+    out = []
+    for g in own:
+        if g.system in CODERS or g.system == "dynaquant":
+            field = "bits_w" if g.system in WEIGHTS_ONLY or g.system == "dynaquant" else "bits"
+            curve = [(getattr(c, field), c.gap) for c in ckpress]
+            out.append((g, field, getattr(g, field), bits_at(curve, g.gap, g.noise)))
+    return out
 
 
-def figures(rows: list[Row], task: str, members: list[Row]) -> Row:
-    gap, half = interval([float(r["gap"]) for r in members])
-    lost, lost_half = interval([float(r["gap"]) / -float(r["slope"]) / int(r["restores"]) for r in members])
-    sd = noise(rows, task)
-    return {"bits": statistics.mean(float(r["bits"]) for r in members), "bits_w": statistics.mean(float(r["bits_w"]) for r in members),
-            "gap": gap, "gap_half": half, "sd": gap / sd, "lost": lost, "lost_half": lost_half, "seeds": len(members),
-            "saved": max(float(r["saved_gap"]) for r in members), "params": float(members[0]["params"]),
-            "stall": statistics.mean(float(r["stall_s"]) / float(r["step_s"]) for r in members),
-            "restore": statistics.mean(float(r["restore_s"]) for r in members)}  # fmt: skip
+def compare_table(found: list[Group]) -> list[str]:
+    lines = ["| task | rival | setting | loss gap | bits | its | ckpress's at that gap | times |", "|---" * 8 + "|"]
+    for task in dict.fromkeys(g.task for g in found):
+        for g, field, theirs, ours in compare(found, task):
+            what = "all" if field == "bits" else "without moments"
+            lines.append(f"| {task} | {g.system} | {g.setting} | {g.gap:+.4f} | {what} | {theirs:.3f} | {ours:.3f} | {theirs / ours:.2f} |")
+    return lines
 
 
-def table(rows: list[Row]) -> str:
-    lines = ["| task | system | setting | restores | seeds | bits: all | of it w | loss gap (95 %) | in noise sd | steps lost a restore (95 %) "
-             "| saved model's loss | stall, steps | restore, s |", "|---" * 13 + "|"]  # fmt: skip
-    for (task, system, setting, restores), members in groups(rows).items():
-        f = figures(rows, task, members)
-        weights = f"{f['bits_w']:.3f}" if f["bits_w"] else ""
-        lines.append(f"| {task} | {system} | {setting} | {restores} | {f['seeds']} | {f['bits']:.3f} | {weights} | {f['gap']:+.4f} ± {f['gap_half']:.4f} "
-                     f"| {f['sd']:.2f} | {f['lost']:.2f} ± {f['lost_half']:.2f} | {f['saved']:+.2%} | {f['stall']:.2f} | {f['restore']:.2f} |")  # fmt: skip
-    return "\n".join(lines) + "\n"
+def page(rows: list[Row], found: list[Group]) -> str:
+    commits = ", ".join(dict.fromkeys(r["commit"] for r in rows))
+    where = ", ".join(dict.fromkeys(f"{r['machine']}, {r['compiler']}" for r in rows))
+    return "\n".join([
+        "Trainings left alone:", "", *noise_table(rows), "",
+        "With restores:", "", *main_table(found), "",
+        "Rivals beside ckpress's curve at the same gap (gaps below one noise standard deviation count as one):", "", *compare_table(found), "",
+        "Restores by length of chain:", "", *chain_table(rows), "",
+        f"Measured at {commits}; {where}; one thread a run.", ""])  # fmt: skip
 
 
-def plot(rows: list[Row], out: pathlib.Path) -> None:
-    """Bits against loss gap; nothing without matplotlib."""
-    try:
-        import matplotlib
-    except ImportError:
-        print("no matplotlib: no plot")
+def report(rows: list[Row], out: pathlib.Path, prefix: str, document: pathlib.Path | None) -> None:
+    """Writes the tables to ``document`` between its markers (None: to PREFIX.md in ``out``) and the plots to ``out``."""
+    if not rows:
+        print("no rows: no report")
         return
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    for task in sorted({r["task"] for r in rows}):
-        figure, axes = plt.subplots(figsize=(7, 5))
-        series = defaultdict(list)
-        for (name, system, setting, restores), members in groups(rows).items():
-            if name == task and restores == 10:
-                f = figures(rows, task, members)
-                series[system].append((f["bits"], f["gap"], setting))
-        for system, points in series.items():
-            points.sort()
-            axes.plot([p[0] for p in points], [p[1] for p in points], "o-", label=system)
-            for x, y, setting in points:
-                axes.annotate(setting, (x, y), fontsize=7)
-        axes.set_xscale("log")
-        axes.axhspan(0, 2 * noise(rows, task), alpha=0.15, label="2 noise standard deviations")
-        axes.set(title=f"{task}: 10 restores", xlabel="bits a parameter, w + m + v, everything counted", ylabel="loss gap")
-        axes.legend()
-        figure.savefig(out / f"quality-{task}.svg")
-        plt.close(figure)
+    found = groups(rows)
+    text = page(rows, found)
+    if document is None:
+        (out / f"{prefix}.md").write_text(text)
+    else:
+        before, _, rest = document.read_text().partition(BEGIN)
+        _, end, after = rest.partition(END)
+        if not end:
+            raise ValueError(f"{document}: no {BEGIN} and {END}")
+        document.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+    plot(found, plains(rows), out, prefix)
 
 
-def report(rows: list[Row], out: pathlib.Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "quality.md").write_text(table(rows))
-    plot(rows, out)
+def line(name: str, value: float, bar: float, least: bool = False) -> str:
+    """``least``: the bar is to be reached from above. A figure that cannot be told (nan: too few seeds, a gap not reached) is short."""
+    ok = value >= bar if least else value <= bar
+    return f"MUST {name.replace(' ', '_')} {value:.4g} {bar:g} {'ok' if ok else 'short'}"
+
+
+def profile_musts(g: Group) -> list[str]:
+    name = f"{g.task}_{g.setting}_{g.restores}"
+    bits = BITS_SGD if g.task == "resnet" else BITS_LARGE if g.params >= LARGE else BITS
+    out = [line(f"{name}_bits", g.bits, bits[g.setting]), line(f"{name}_final_gap", g.final, 0.002), line(f"{name}_saved_gap", g.saved, 0.002),
+           line(f"{name}_cost_steps", g.cost, 3)]  # fmt: skip
+    if g.setting == "resume":
+        return [*out, line(f"{name}_gap_sd", g.sd, 2)]
+    return [*out, line(f"{name}_steps_lost", g.lost - g.lost_half, 10)]
 
 
 def musts(rows: list[Row]) -> list[str]:
-    """Bars of `resume` and `small`; a figure that cannot be told (too few seeds) is short."""
-    out = []
-
-    def must(name: str, value: float, bar: float) -> None:
-        out.append(f"MUST {name} {value:.4g} {bar:g} {'ok' if value <= bar else 'short'}")
-
-    for (task, system, setting, restores), members in groups(rows).items():
-        if system != "ckpress" or setting not in BITS:
-            continue
-        f, name = figures(rows, task, members), f"{task}_{setting}_{restores}"
-        must(f"{name}_bits", f["bits"], (BITS_LARGE if f["params"] >= 8e6 else BITS)[setting])
-        must(f"{name}_saved_gap", f["saved"], 0.002)
-        must(f"{name}_stall_steps", f["stall"], 3)
-        if setting == "resume":
-            must(f"{name}_gap_sd", f["sd"], 2)
-        else:
-            must(f"{name}_steps_lost", f["lost"] - f["lost_half"], 10)
+    found, out = groups(rows), []
+    for g in found:
+        if g.system == "ckpress" and g.setting in BITS:
+            out += profile_musts(g)
+        if g.system == "ckpress" and g.setting.endswith("+eval"):
+            out.append(line(f"{g.task}_{g.setting}_cost_steps", g.cost, 3))
+    for task in dict.fromkeys(g.task for g in found):
+        for g, _, theirs, ours in compare(found, task):
+            bar = FEWER if g.system == "dynaquant" else 1.0
+            out.append(line(f"{task}_times_{g.system}_{g.setting}", theirs / ours, bar, least=True))
+    coded = [RAW / g.bits_w for g in found if g.system == "dynaquant" and g.setting == "search:0.05"]
+    if coded:
+        out.append(line("dynaquant_weights_times", max(coded), DYNAQUANT_TIMES, least=True))
     return out

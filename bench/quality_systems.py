@@ -3,44 +3,62 @@
 
 from __future__ import annotations
 
+import inspect
 import pathlib
-import time
 from typing import Any
 
 import ckpress
-import numpy as np
-import torch
-from baselines import CODERS, SETTINGS
-from baselines.pack import State
+from baselines import CODERS
+from quality_rivals import Baseline, Cost, Model, Optimizer, Timer
 
-Model, Optimizer = torch.nn.Module, torch.optim.Optimizer
-CKPRESS = ("resume", "small", "resume:0.5", "resume:0.3", "small:2")
-ALL = [("ckpress", s) for s in CKPRESS] + [(name, s) for name, settings in SETTINGS.items() for s in settings]
+BUDGET = 0.01  # of the rows with eval_fn: docs/quality.md, "A budget for the loss"
+# Finer to coarser, within the paper's grid (2306.11800, "configuration search").
+DYNAQUANT = {
+    "32": {"bins": 32, "bins_embedding": 32, "prune": 0.0, "prune_by": "magnitude", "protect": 0.01},
+    "16": {"bins": 16, "bins_embedding": 32, "prune": 0.1, "prune_by": "magnitude", "protect": 0.005},
+    "8": {"bins": 8, "bins_embedding": 16, "prune": 0.3, "prune_by": "magnitude", "protect": 0.0005},
+}
+MOMENTS = ("m", "v", "momentum")  # ckpress's names of roles
 
 
 class Ckpress:
-    """Setting: profile, or profile:quality. No lossless save at the end: what a run in the middle of training writes is counted."""
+    """Setting: a profile, with :QUALITY (steps of weights), +key (a key between every two restores) or +eval (a budget of the loss).
 
-    def __init__(self, setting: str, place: pathlib.Path, init: State) -> None:
-        self.profile, _, quality = setting.partition(":")
-        self.quality = float(quality or 1)
-        self.place = place / "run"
+    System dynaquant: the same with weights coded as DynaQuant does, by a setting of DYNAQUANT or search:EPSILON. No lossless save at the
+    end: what a run in the middle of training writes is counted.
+    """
+
+    def __init__(self, system: str, setting: str, place: pathlib.Path, task: Any) -> None:
+        self.system, self.task, self.place = system, task, place / "run"
+        self.profile, self.options = options(system, setting)
+        if self.options.get("eval_fn"):
+            self.options["eval_fn"] = self._validate
+        self.keys = setting.endswith("+key")
+        self._evaluated = 0.0
         self._open()
 
+    def _validate(self, model: Model) -> float:
+        timer = Timer()
+        loss = self.task.validate(model)
+        self._evaluated += timer.cpu()
+        return float(loss)
+
     def _open(self) -> None:
-        self.checkpointer = ckpress.Checkpointer(self.place, self.profile, quality=self.quality, threads=1, final_on_close=False)
+        self.checkpointer = ckpress.Checkpointer(self.place, self.profile, threads=1, final_on_close=False, **self.options)
         self.fresh = True
 
-    def save(self, step: int, model: Model, optimizer: Optimizer) -> float:
-        """Seconds that the training stood still."""
+    def save(self, step: int, model: Model, optimizer: Optimizer, halfway: bool = False) -> Cost:
+        """``halfway``: between two restores, where +key asks for a key."""
         if self.fresh:
             self.checkpointer.register(model=model, optimizer=optimizer)
             self.fresh = False
-        started = time.perf_counter()
-        self.checkpointer.save(step)
-        stall = time.perf_counter() - started
+        self._evaluated, timer = 0.0, Timer()
+        self.checkpointer.save(step, key=halfway and self.keys)
+        stall = timer.wall()
         self.checkpointer.wait()
-        return stall
+        measured = self.checkpointer.measured
+        tries = measured.evaluations if measured is not None and measured.step == step else 0
+        return Cost(stall, timer.cpu(), tries, self._evaluated)
 
     def restore(self, model: Model, optimizer: Optimizer) -> int:
         self.checkpointer.close()
@@ -48,64 +66,48 @@ class Ckpress:
         self.fresh = False
         return int(self.checkpointer.restore(model=model, optimizer=optimizer) or 0)
 
+    def finish(self, step: int, model: Model, optimizer: Optimizer) -> None:
+        """The last save of a run, as close() makes it by default."""
+        self.checkpointer.save(step, final=True, wait=True, model=model, optimizer=optimizer)
+
     def close(self) -> None:
         self.checkpointer.close()
 
     def bytes(self) -> tuple[int, int]:
-        """Everything written, and the weights' part of it."""
+        """Everything written; without what moments took: weights, buffers, random states and all overhead."""
         total = sum(p.stat().st_size for p in self.place.rglob("*") if p.is_file())
-        weights = 0
+        moments = 0
         for entry in ckpress.list_run(self.place):
             with ckpress.open(f"{self.place}@{entry.step}") as f:
-                weights += f.info["stored_by_role"].get("weight", 0)
-        return total, weights
+                moments += sum(f.info["stored_by_role"].get(role, 0) for role in MOMENTS)
+        return total, total - moments
 
 
-def arrays(model: Model, optimizer: Optimizer) -> State:
-    out: State = {}
-    for name, p in model.named_parameters():
-        moments = optimizer.state.get(p, {})
-        zero = torch.zeros_like(p)
-        out[name] = {"w": p.detach().numpy().copy(), "m": moments.get("exp_avg", zero).detach().numpy().copy(),
-                     "v": moments.get("exp_avg_sq", zero).detach().numpy().copy()}  # fmt: skip
-    return out
+def options(system: str, setting: str) -> tuple[Any, dict[str, Any]]:
+    """Profile and keyword arguments of a Checkpointer; an eval_fn that is True stands for the task's."""
+    body, _, extra = setting.partition("+")
+    first, _, second = body.partition(":")
+    if system == "dynaquant":
+        if first == "search":
+            return "resume", {"planner": "neighbourhood", "eval_fn": True, "max_loss_increase": float(second)}
+        return "resume", {"dynaquant": DYNAQUANT[first]}
+    out: dict[str, Any] = {"quality": float(second or 1)}
+    if extra == "eval":
+        out |= {"eval_fn": True, "max_loss_increase": BUDGET}
+    return first, out
 
 
-class Baseline:
-    """A coder of bench/baselines with a file a save; a restore replays the files through a new coder."""
-
-    def __init__(self, name: str, setting: str, place: pathlib.Path, init: State) -> None:
-        self.make = lambda: CODERS[name](setting, init)
-        self.place, self.coder, self.files, self.steps = place, self.make(), 0, 0
-        self.weights = 0
-
-    def save(self, step: int, model: Model, optimizer: Optimizer) -> float:
-        started = time.perf_counter()
-        raw = self.coder.encode(arrays(model, optimizer))
-        (self.place / f"{self.files:04}.bin").write_bytes(step.to_bytes(8, "little") + raw)
-        self.files += 1
-        self.weights += getattr(self.coder, "weight_bytes", 0)
-        return time.perf_counter() - started
-
-    def restore(self, model: Model, optimizer: Optimizer) -> int:
-        self.coder = self.make()
-        step = 0
-        for i in range(self.files):
-            raw = (self.place / f"{i:04}.bin").read_bytes()
-            step, state = int.from_bytes(raw[:8], "little"), self.coder.decode(raw[8:])
-        with torch.no_grad():
-            for name, p in model.named_parameters():
-                p.copy_(torch.from_numpy(np.ascontiguousarray(state[name]["w"])))
-                optimizer.state[p] = {"step": torch.tensor(float(step)), "exp_avg": torch.from_numpy(state[name]["m"]).float().clone(),
-                                      "exp_avg_sq": torch.from_numpy(state[name]["v"]).float().clone()}  # fmt: skip
-        return step
-
-    def close(self) -> None:
-        pass
-
-    def bytes(self) -> tuple[int, int]:
-        return sum(p.stat().st_size for p in self.place.iterdir()), self.weights
+def unavailable(system: str, setting: str) -> str:
+    """Why this build cannot run a setting; empty when it can."""
+    if system in CODERS:
+        return ""
+    return missing(options(system, setting)[1])
 
 
-def open_system(name: str, setting: str, place: pathlib.Path, init: State) -> Any:
-    return Ckpress(setting, place, init) if name == "ckpress" else Baseline(name, setting, place, init)
+def missing(wanted: dict[str, Any]) -> str:
+    known = inspect.signature(ckpress.Checkpointer).parameters
+    return next((f"Checkpointer has no {name}=" for name in wanted if name not in known), "")
+
+
+def open_system(name: str, setting: str, place: pathlib.Path, task: Any) -> Any:
+    return Baseline(name, setting, place, task) if name in CODERS else Ckpress(name, setting, place, task)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ExCP (arXiv 2406.11257): residual of the weights, weights and moments pruned together, k-means codes.
+"""ExCP (arXiv 2406.11257): residual of the weights, weights and moments pruned together, k-means codes, 7-zip.
 
-Section 3.2: residual against the last reconstruction. Section 3.3: weight threshold alpha / sqrt(m) * median, moments kept where the
-first one is above beta * mean and the weight was kept; alpha = 5e-5, beta = 2. Section 3.4: 2^n - 1 centres on the non-zero values.
-The scalar form of the threshold, capped at 2.5 medians of the residual, is the one that the paper's numbers come from.
+Residual against the last reconstruction; weights are kept above alpha / sqrt(m) * median, moments where the first one is above
+beta * mean and the weight was kept; alpha = 5e-5, beta = 2; 2^n - 1 centres on the non-zero values. Where the paper and its published
+code differ, this is the code, which its numbers come from: one threshold a tensor, with the mean of the second moment and the median of
+the residual, at most 2.5 medians; the mean of the first moment's size. Code books are fp32 (the published fp16 would make small v zero).
+Without a second moment (SGD) the threshold is the cap.
 """
 
 from __future__ import annotations
@@ -28,10 +30,14 @@ def centres(values: Array, count: int) -> Array:
 
 
 class ExCP:
-    """Setting: bits a code."""
+    """Setting: bits a code; with ":cap" the threshold is the cap for every tensor.
+
+    alpha suits the gradients of the paper's runs, where most tensors reach the cap; where gradients are larger it prunes next to nothing.
+    """
 
     def __init__(self, setting: str, init: State) -> None:
-        self.bits = int(setting)
+        bits, _, rule = setting.partition(":")
+        self.bits, self.capped = int(bits), rule == "cap"
         self.reference = {name: roles["w"].copy() for name, roles in init.items()}  # from the seed, as in the paper
 
     def _quantize(self, values: Array) -> tuple[Array, Array]:
@@ -57,12 +63,11 @@ class ExCP:
                 continue
             delta = roles["w"] - self.reference[name]
             size = np.abs(delta)
-            limit = min(CAP, ALPHA / float(np.sqrt(roles["v"].mean() + 1e-30))) * np.median(size)
-            delta = np.where(size > limit, delta, 0)
+            scale = ALPHA / float(np.sqrt(roles["v"].mean() + 1e-30)) if "v" in roles and not self.capped else CAP
+            delta = np.where(size > min(CAP, scale) * np.median(size), delta, 0)
             first = np.abs(roles["m"])
             kept = (first > BETA * first.mean()) & (delta != 0)
-            part = {"w": self._quantize(delta), "m": self._quantize(np.where(kept, roles["m"], 0)),
-                    "v": self._quantize(np.where(kept, roles["v"], 0))}  # fmt: skip
+            part = {role: self._quantize(delta if role == "w" else np.where(kept, t, 0)) for role, t in roles.items()}
             self.reference[name] = self.reference[name] + self._restore(part["w"], delta.shape)
             parts.append(part)
         return pack(parts)
