@@ -8,9 +8,8 @@ import ckpress.torch
 import pytest
 import torch
 import torch.multiprocessing
-from torch import nn
-
 from helpers import bits
+from torch import nn
 
 
 def net_of(seed=0):
@@ -67,6 +66,9 @@ def test_training_is_the_same_and_stop_stops():
         trained.append(b"".join(bits(p) for p in net.parameters()))
     assert trained[0] == trained[1] and watched.gathered == 4 and not watched.running
     assert not any(p._post_accumulate_grad_hooks for p in net.parameters())
+    watched.resume()
+    step(net, 6)
+    assert watched.running and watched.gathered == 5
     watched.start()
     assert watched.running and watched.gathered == 0
     with watched:

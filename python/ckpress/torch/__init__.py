@@ -2,7 +2,7 @@
 """What needs torch itself: weights adjusted to coarse steps by the caller's batches, and sensitivities of weights during training.
 
     calibrated = ckpress.torch.calibrate(model, batches, ratio=9)
-    scores = ckpress.torch.track_sensitivity(model, batches=50)
+    sensitivity = ckpress.torch.track_sensitivity(model, batches=50)
 """
 
 from ._calibrate import Calibrated, TensorStep, calibrate

@@ -94,5 +94,5 @@ def rounded(w: Tensor, rows: Side, columns: Side, step: float) -> Tensor:
         assert rows.before is not None
         return _rounded_columns(w.t().contiguous(), rows.before, step).t().contiguous()
     if rows.before is None:
-        return torch.cat([_rounded_columns(part, columns.before, step) for part in w.split(4096)])
+        return torch.cat([_rounded_columns(part, columns.before, step) for part in torch.split(w, 4096)])
     return _rounded_both(w, rows.before, columns.before, step)

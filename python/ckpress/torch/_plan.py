@@ -30,7 +30,7 @@ def coded_bits(value: Tensor, step: float) -> float:
     """Close to what the file will hold for values that lie on the grid, table and frame included."""
     codes = (value.flatten() / step).round()
     far = codes.abs() > CODE_MAX
-    chunks = codes.masked_fill(far, 0).split(CHUNK)
+    chunks = torch.split(codes.masked_fill(far, 0), CHUNK)
     return sum(entropy(c) + 8 * CHUNK_BYTES for c in chunks) + ESCAPE_BITS * float(far.sum())
 
 

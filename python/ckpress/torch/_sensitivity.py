@@ -31,6 +31,7 @@ class Sensitivity:
         self._average: dict[str, Tensor] = {}
         self._seen: dict[str, int] = {}
         self._hooks: dict[str, Any] = {}
+        self._arriving: dict[str, tuple[Tensor, Any]] = {}  # pinned copies of gradients on a GPU, and when they are whole
 
     @property
     def names(self) -> list[str]:
@@ -50,8 +51,14 @@ class Sensitivity:
     def start(self) -> None:
         """Begins anew: averages are dropped."""
         self.stop()
-        self._average, self._seen = {}, {}
-        self._hooks = {name: p.register_post_accumulate_grad_hook(self._hook(name)) for name, p in self._params.items()}
+        self._average, self._seen, self._arriving = {}, {}, {}
+        self.resume()
+
+    def resume(self) -> None:
+        """Goes on where :meth:`stop` ended, with the parameters that have not had all their batches."""
+        for name, p in self._params.items():
+            if name not in self._hooks and self._seen.get(name, 0) < self.batches * self._accumulate:
+                self._hooks[name] = p.register_post_accumulate_grad_hook(self._hook(name))  # type: ignore[no-untyped-call]
 
     def stop(self) -> None:
         """Takes the hooks away; what was gathered stays. Stopping twice is fine."""
@@ -71,8 +78,26 @@ class Sensitivity:
 
     @torch.no_grad()
     def _gather(self, name: str, grad: Tensor) -> None:
-        new = grad.to_dense() if grad.is_sparse else grad
-        new = new.detach().to("cpu", torch.float32)
+        new = (grad.to_dense() if grad.is_sparse else grad).detach()
+        if new.device.type != "cuda":
+            self._add(name, new)
+            return
+        # Copied behind the rest of the backward pass and added when the next one comes.
+        self._arrived(name)
+        place = torch.empty(new.shape, dtype=new.dtype, pin_memory=True)
+        place.copy_(new, non_blocking=True)
+        whole_at = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        whole_at.record(torch.cuda.current_stream(new.device))
+        self._arriving[name] = place, whole_at
+
+    def _arrived(self, name: str) -> None:
+        if name in self._arriving:
+            place, whole_at = self._arriving.pop(name)
+            whole_at.synchronize()
+            self._add(name, place)
+
+    def _add(self, name: str, grad: Tensor) -> None:
+        new = grad.to("cpu", torch.float32)
         average = self._average.get(name)
         if average is None:
             self._average[name] = new * self._beta
@@ -88,6 +113,8 @@ class Sensitivity:
         Raises:
             StateError: nothing has been gathered yet.
         """
+        for name in list(self._arriving):
+            self._arrived(name)
         if not self._average:
             raise make(StateError, "no gradient has been gathered yet: call start() and run backward passes")
         return {name: (self._mean(name, p) * p.detach().to("cpu", torch.float32)).abs_() for name, p in self._params.items()}
