@@ -224,6 +224,14 @@ def test_shared_and_wrapped_weights(tmp_path):
     assert same(other[0].weight.detach(), made.weights["0.weight"]) and other[2].weight is other[0].weight
 
 
+def test_sparse_gradients():
+    net = nn.Sequential(nn.Embedding(96, 80, sparse=True), nn.Linear(80, 80))
+    dense = nn.Sequential(nn.Embedding(96, 80), nn.Linear(80, 80))
+    dense.load_state_dict(net.state_dict())
+    made = [ckpress.torch.calibrate(m, batches(6, vocabulary=96), ratio=6) for m in (net, dense)]
+    assert all(same(made[0].weights[k], v) for k, v in made[1].weights.items())
+
+
 def test_weights_that_cannot_have_a_step_stay(tmp_path):
     net = nn.Sequential(nn.Linear(80, 80), nn.Linear(80, 80), nn.Linear(80, 80), nn.Linear(80, 8))
     with torch.no_grad():

@@ -18,7 +18,8 @@ DIRECTIONS = 32  # gradients for damage(): a tensor's is then right within a qua
 
 def as_matrix(t: Tensor) -> Tensor:
     """(first dimension, all others), float32."""
-    return t.reshape(t.shape[0], -1).float()
+    dense = t.to_dense() if t.is_sparse else t
+    return dense.reshape(t.shape[0], -1).float()
 
 
 @dataclass
