@@ -138,14 +138,15 @@ class _Work:
         model = _unwrapped(model)
         self.entries = {key: e.value for key, e in module_entries(model, "model").items()}
         self.named = {id(p): strip_wrappers(name) for name, p in model.named_parameters()}  # a shared one by its first name
+        self.keys = {self.named[id(v)]: key for key, v in reversed(self.entries.items()) if id(v) in self.named}
         self.model = copy.deepcopy(model).eval()
         self.params: dict[str, Tensor] = {}
         for name, p in self.model.named_parameters():
-            if type(p) is torch.nn.Parameter and p.dtype in LOSSY and p.dim() >= 2 and p.numel() >= SMALL and _finite(p):
+            plain = type(p) is torch.nn.Parameter and p.dtype in LOSSY and p.dim() >= 2 and p.numel() >= SMALL
+            if plain and strip_wrappers(name) in self.keys and _finite(p):  # a module may leave it out of its state_dict
                 self.params[strip_wrappers(name)] = p.requires_grad_(True)
         if not self.params:
             raise make(InvalidError, f"model has no floating point weight of two dimensions and {SMALL} elements")
-        self.keys = {self.named[id(v)]: key for key, v in reversed(self.entries.items()) if id(v) in self.named}
         seen = {(v.data_ptr(), v.shape): v for v in self.entries.values() if isinstance(v, Tensor)}
         self.bytes = sum(t.numel() * t.element_size() for t in seen.values())
         self.others = 8.0 * (self.bytes - sum(p.numel() * p.element_size() for p in self.params.values()))
