@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 RELEASE := build/release
 RUN_PYTHON = PYTHONPATH=$(CURDIR)/$(RELEASE)/python PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(PYTHON)
 
-.PHONY: all help build release test test-full demo bench-coder bench-lossless bench-save bench-plan bench-quality install clean distclean
+.PHONY: all help build release test test-full demo bench-coder bench-lossless bench-save bench-plan bench-quality bench-sensitivity bench-transfer install clean distclean
 
 all: build
 
@@ -15,6 +15,7 @@ help:
 	@echo "make test         all tests (under 20 minutes on 2 cores); make test-full: every fault, arm64, coverage"
 	@echo "make demo         train a small GPT, kill it 10 times, compare (PROFILE=lossless|resume|small)"
 	@echo "make bench-coder | bench-lossless | bench-save | bench-plan"
+	@echo "make bench-transfer  a published model in a file 9 to 12 times smaller: its embeddings, and fine-tuning from it; make bench-sensitivity"
 	@echo "make bench-quality  what restores cost a training, beside rivals (TASK=a|b|c|d, QUICK=1; an hour at a time, run it again to go on)"
 	@echo "make install      PREFIX=/usr/local"
 
@@ -44,7 +45,7 @@ demo:
 	@$(RUN_PYTHON) demo/run.py --profile $(PROFILE) --out build/demo
 
 # bench/<name>.py where there is one, else the C program bench/<name>.c.
-bench-coder bench-lossless bench-plan bench-quality: bench-%:
+bench-coder bench-lossless bench-plan bench-quality bench-sensitivity bench-transfer: bench-%:
 	@scripts/bootstrap.sh bench
 	@$(MAKE) --no-print-directory release
 	@mkdir -p build/bench

@@ -20,6 +20,7 @@ from ._file import Converted, File, Finding, Listed, Salvaged, compress, decompr
 from ._lazy import LazyTensor
 from ._ranks import assist
 from ._steps import Planned, PlannedTensor, plan
+from ._weights import load_weights, save_weights
 from .errors import (
     AccessError,
     BaseMismatchError,
@@ -89,9 +90,11 @@ __all__ = [
     "errors",
     "list_run",
     "load",
+    "load_weights",
     "open",
     "plan",
     "salvage",
     "save",
+    "save_weights",
     "verify",
 ]
