@@ -21,7 +21,6 @@ typedef struct model {
     size_t n;
     float *w, *m, *v, *wrec, *copy;
     int8_t *wcode, *mcode, *vcode, *vdiff;
-    uint8_t *wfar;
     int16_t *row, *col;
     ckpi_scratch *ws;
 } model;
@@ -80,7 +79,6 @@ model_new(size_t n)
         *codes[k] = memory(n);
     }
     x.copy = memory(3 * n * sizeof(float));
-    x.wfar = memory(n / 8);
     x.row = memory(n / COLS * sizeof *x.row);
     x.col = memory(n / PIECE * COLS * sizeof *x.col);
     fill(&x);
@@ -114,9 +112,9 @@ static void
 encode(model *x, size_t at, size_t n, uint32_t cpu)
 {
     const ckpi_enc_in in = {.grid = grid_at(x, at, n), .w = x->w + at, .m = x->m + at, .v = x->v + at, .wrec = x->wrec + at, .w_dtype = CKP_F32,
-                            .wstep = steps, .round = CKPI_ROUND_EARLY, .wnear = 0.25f, .mkind = CKPI_M_THREE,
+                            .wstep = steps, .round = CKPI_ROUND_PHASE, .phase_key = 77, .first = (uint32_t)at, .mkind = CKPI_M_THREE,
                             .kc = 1.0f, .mt = 0.5f, .wsq_exp = 32};
-    ckpi_enc_out out = {.wcode = x->wcode + at, .wfar = x->wfar + at / 8, .mcode = x->mcode + at, .vdiff = x->vdiff + at, .vcode = x->vcode + at};
+    ckpi_enc_out out = {.wcode = x->wcode + at, .mcode = x->mcode + at, .vdiff = x->vdiff + at, .vcode = x->vcode + at};
     need(ckpi_quant_encode(&in, &out, x->ws, cpu, NULL));
     ckpi_escapes_free(&out.wesc);
     ckpi_escapes_free(&out.mesc);

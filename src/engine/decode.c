@@ -192,7 +192,6 @@ ckpi_decode_into_pred(const ckpi_lineage *c, const ckpi_unit *u, ckpi_pred *pred
     st = ckpi_recon_alloc(pred, g, err);
     if (st != CKP_OK)
         return st;
-    memset(pred->rec[g].far, 0, ckpi_far_at(&pred->layout->g[g], pred->layout->g[g].n_pieces));
     r.rec.wrec = pred->rec[g].wrec;
     r.rec.vcode = pred->rec[g].vcode;
     st = ckpi_replay_init(&r, c, u, ws, cpu, err);

@@ -14,8 +14,6 @@
 
 /* A tensor's RMS counts as at least this share of the model's: biases start at zero, and a step of zero codes nothing. */
 #define RMS_FLOOR (1.0 / 64.0)
-/* What steps shrink to at most as v rises: beyond it the model is another one (layers that woke up), not another stage of training. */
-#define CURVATURE_LEAST (1.0 / 64.0)
 /* Of the second moments, every 61st (a prime: rows differ in phase) tells the mean logarithm before the first save. */
 #define LOG_SAMPLE 61
 
@@ -37,31 +35,6 @@ ckpi_bias_correction(const ckpi_adam *a, bool has_v)
     const double c1 = 1.0 - power(a->beta1, a->step), c2 = 1.0 - power(a->beta2, a->step);
     const double k = c1 > 0.0 && c2 > 0.0 ? sqrt(c2) / c1 : 1.0;
     return (float)k;
-}
-
-/* Of a young v: 1/256 octave by which its square root lies below that of the corrected one. */
-static double
-bias_of(const ckpi_adam *a)
-{
-    const double c2 = a != NULL && a->step != 0 ? 1.0 - power(a->beta2, a->step) : 1.0;
-    return c2 > 0.0 && c2 < 1.0 ? (double)ckpi_log2_half((float)c2) : 0.0;
-}
-
-/* Its mean over the weights that mean_l[0] is of. */
-static double
-bias_of_all(const ckpi_pass *p)
-{
-    const ckpi_layout *l = p->pred->layout;
-    double sum = 0.0, n = 0.0;
-
-    for (size_t g = 0; g < l->n; g++) {
-        const ckpi_group *grp = &l->g[g];
-        if (!grp->lossy || grp->fine || !grp->has_v)
-            continue;
-        sum += (double)grp->n * bias_of(ckpi_state_adam(p->state, grp->piece[0].tensor));
-        n += (double)grp->n;
-    }
-    return n > 0.0 ? sum / n : 0.0;
 }
 
 double
@@ -280,7 +253,6 @@ set_means(const ckpi_pass *p, const survey *s)
             n += s->lcount[g][j];
         }
         p->pred->mean_l[j] = n != 0 ? (double)sum / (double)n : 0.0;
-        p->pred->has_v = j == 0 ? n != 0 : p->pred->has_v;
     }
 }
 
@@ -318,7 +290,6 @@ ckpi_pass_prepare(ckpi_ctx *ctx, const ckpi_pass *p, ckp_error *err)
         goto done;
     sum_up(p, get_surveyed, &s);
     set_means(p, &s);
-    p->pred->bias_l = bias_of_all(p);
 done:
     for (size_t g = 0; s.w != NULL && g < l->n; g++)
         free(s.w[g]);
@@ -328,20 +299,6 @@ done:
     return st;
 }
 
-/*
- * Steps follow the curvature: the same error costs the more loss, the larger v is, so their square falls as its mean rises above the
- * lowest that the run has seen (docs/decisions/0008).
- */
-static double
-curvature_share(const ckpi_pred *d, ckpi_lasting *l)
-{
-    const double now = d->mean_l[0] - d->bias_l;
-    if (!l->has_curvature || now < l->curvature)
-        l->curvature = now;
-    l->has_curvature = true;
-    return fmax((double)ckpi_exp2_fixed(2 * (int32_t)lrint(l->curvature - now)), CURVATURE_LEAST);
-}
-
 void
 ckpi_pass_steps(const ckpi_pass *p)
 {
@@ -349,8 +306,6 @@ ckpi_pass_steps(const ckpi_pass *p)
     ckpi_lasting *l = p->lasting;
 
     d->q0 = (p->lone ? p->set->f_lone : p->key ? p->set->f_key : p->set->f) * d->rms_all;
-    if (l != NULL && d->has_v)
-        d->q0 *= curvature_share(d, l);
     if (l != NULL && l->moved && p->set->k_move > 0.0)
         d->q0 = fmin(d->q0, p->set->k_move * l->move);
 }
@@ -376,11 +331,8 @@ ckpi_pass_finish(const ckpi_pass *p, const ckpi_stage *stages)
         move += stages[g].move;
         n_move += stages[g].n_move;
     }
-    if (lcount != 0) {
+    if (lcount != 0)
         d->mean_l[0] = (double)lsum / (double)lcount;
-        d->has_v = true;
-        d->bias_l = bias_of_all(p);
-    }
     if (n_move != 0 && p->lasting != NULL) {
         const double moved = d->q0 * sqrt((double)move / 268435456.0 / (double)n_move);
         /* a training that stands still tells nothing of how far it moves */

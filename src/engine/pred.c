@@ -80,7 +80,6 @@ ckpi_recon_drop(ckpi_pred *p, size_t g)
     ckpi_recon *r = &p->rec[g];
     ckpi_aligned_free(r->wrec);
     ckpi_aligned_free(r->vcode);
-    free(r->far);
     free(r->sample);
     ckpi_factors_free(&r->fac);
     ckpi_indices_free(&r->idx);
@@ -122,15 +121,6 @@ ckpi_group_cols(const ckpi_table *t, const ckpi_group *g, size_t *cols)
         cols[k] = g->fine ? 0 : ckpi_matrix_cols(&t->rec[g->piece[k].tensor]);
 }
 
-size_t
-ckpi_far_at(const ckpi_group *g, size_t k)
-{
-    size_t at = 0;
-    for (size_t i = 0; i < k; i++)
-        at += ((size_t)g->piece[i].count + 7) / 8;
-    return at;
-}
-
 ckp_status
 ckpi_recon_alloc(ckpi_pred *p, size_t g, ckp_error *err)
 {
@@ -143,10 +133,9 @@ ckpi_recon_alloc(ckpi_pred *p, size_t g, ckp_error *err)
 
     r->wrec = ckpi_aligned_alloc((size_t)grp->n * sizeof *r->wrec);
     r->vcode = grp->has_v ? ckpi_aligned_alloc((size_t)grp->n) : NULL;
-    r->far = ckpi_calloc(ckpi_far_at(grp, grp->n_pieces), 1);
     r->n_sample = ((size_t)grp->n + CKPI_SAMPLE - 1) / CKPI_SAMPLE;
     r->sample = ckpi_calloc(r->n_sample, sizeof *r->sample);
-    if (cols == NULL || r->wrec == NULL || r->far == NULL || r->sample == NULL || (grp->has_v && r->vcode == NULL)) {
+    if (cols == NULL || r->wrec == NULL || r->sample == NULL || (grp->has_v && r->vcode == NULL)) {
         st = ckpi_fail(err, CKP_ENOMEM, "no memory for the reconstruction of %llu weights", (unsigned long long)grp->n);
         goto done;
     }
@@ -173,7 +162,7 @@ ckpi_pred_bytes(const ckpi_pred *p)
         const ckpi_group *grp = &p->layout->g[g];
         const ckpi_recon *r = &p->rec[g];
         sum += p->raw[g] != NULL ? grp->bytes : 0;
-        sum += (r->wrec != NULL ? grp->n * 4 : 0) + (r->vcode != NULL ? grp->n : 0) + (r->far != NULL ? ckpi_far_at(grp, grp->n_pieces) : 0) + r->n_sample * 4 + r->fac.mem_n * 2 +
+        sum += (r->wrec != NULL ? grp->n * 4 : 0) + (r->vcode != NULL ? grp->n : 0) + r->n_sample * 4 + r->fac.mem_n * 2 +
                (r->idx.code != NULL ? grp->n : 0) + r->idx.cap * 2;
     }
     return sum;

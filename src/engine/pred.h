@@ -49,7 +49,6 @@ uint16_t *ckpi_indices_room(ckpi_indices *x, size_t more);
 typedef struct ckpi_recon {
     float *wrec;                 /* n values of w^ (already rounded to the weights' dtype) */
     int8_t *vcode;               /* n absolute codes, or NULL without v */
-    uint8_t *far;                /* a bit a weight, each piece from a byte on: coded early, not back yet (quant.h); 0 for a key and a restore */
     ckpi_factors fac;            /* of v, or of momentum; at NULL: none */
     ckpi_indices idx;            /* of the last save, where its weights have indices */
     float *sample;               /* every CKPI_SAMPLE-th true weight of the last save */
@@ -57,11 +56,10 @@ typedef struct ckpi_recon {
 } ckpi_recon;
 #define CKPI_SAMPLE 1024
 
-/* What outlives a predictor: a run keeps it, over keys and restarts (docs/runs.md, "Metrics"). */
+/* What outlives a predictor: a run keeps it, over keys and restarts (docs/runs.md, "Manifest"). */
 typedef struct ckpi_lasting {
-    double curvature;            /* lowest mean log2 of bias-corrected sqrt v so far, 1/256 octave */
     double move;                 /* RMS movement between two saves in the steps' metric, last measured */
-    bool has_curvature, moved;
+    bool moved;
 } ckpi_lasting;
 
 typedef struct ckpi_pred {
@@ -75,9 +73,7 @@ typedef struct ckpi_pred {
     int *sq_exp;                 /* by tensor: scale of the integer sums of squares (quant.h) */
     double rms_all;              /* of all coarse weights */
     double mean_l[2];            /* mean log2, 1/256 octave, over coarse weights: [0] of sqrt v^, [1] of |momentum| */
-    double bias_l;               /* mean log2 of sqrt(1 - b2^t) at the save that mean_l[0] is of */
     double q0;                   /* step in use */
-    bool has_v;                  /* mean_l[0] is of any v */
     bool valid;                  /* holds a committed (or in-flight) save's values */
 } ckpi_pred;
 
@@ -87,8 +83,6 @@ void ckpi_pred_free(ckpi_pred *p);
 /* Memory of group g's reconstruction, unless it is there; freed again by ckpi_recon_drop. */
 CKP_MUST_USE ckp_status ckpi_recon_alloc(ckpi_pred *p, size_t g, ckp_error *err);
 void ckpi_recon_drop(ckpi_pred *p, size_t g);
-/* Where piece k's bits begin in `far`. */
-size_t ckpi_far_at(const ckpi_group *g, size_t k);
 /* Reconstruction and lossless bytes of group g. */
 void ckpi_pred_drop(ckpi_pred *p, size_t g);
 /* Bytes held: reconstructions, codes, samples, lossless bases. */

@@ -9,7 +9,6 @@
 #include "base/fixed.h"
 #include "base/float.h"
 #include "base/rng.h"
-#include "engine/aim.h"
 #include "engine/dynaquant.h"
 #include "engine/factors.h"
 #include "engine/numbers.h"
@@ -194,6 +193,7 @@ piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
 {
     const ckpi_group *grp = &p->pred->layout->g[g];
     const ckpi_piece *pc = &grp->piece[k];
+    const char *name = p->pred->table->rec[pc->tensor].name;
     const ckpi_settings *set = p->set;
     const bool fine = grp->fine;
     ckpi_enc_in in = {
@@ -202,7 +202,9 @@ piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
         .key = p->key,
         .vstay = (float)set->vstay,
         .wstep = s->wstep[k],
-        .round = p->key ? CKPI_ROUND_NEAREST : CKPI_ROUND_EARLY,
+        .round = p->key ? CKPI_ROUND_NEAREST : CKPI_ROUND_PHASE,
+        .phase_key = ckpi_rng_key(p->run_key, p->restore_count, ckpi_hash64(name, strlen(name)), pc->first >> 32),
+        .first = (uint32_t)pc->first,
         .mkind = !grp->has_m ? CKPI_M_NONE : fine ? CKPI_M_UNIFORM : set->mkind,
         .mt = fine ? ldexpf(1.0F, -set->fine_shift) : (float)set->mt,
         .kc = ckpi_bias_correction(ckpi_state_adam(p->state, pc->tensor), grp->has_v),
@@ -274,11 +276,6 @@ pass_piece(const ckpi_pass *p, size_t g, size_t k, size_t at, ckpi_stage *s, ckp
     if (s->exact_w || s->indexed)
         in.w = NULL;             /* staged as bytes already, or as indices below: only the moments go through these quantizers */
     in.wrec = r->wrec + at;
-    out.wfar = r->far + ckpi_far_at(grp, k);
-    if (p->key || s->exact_w)
-        memset(out.wfar, 0, (n + 7) / 8);
-    else if (in.w != NULL)
-        in.wnear = grp->fine ? 0.5F : ckpi_aim(&in, r->vcode != NULL ? r->vcode + at : NULL, out.wfar);
     out.wcode = s->wcode != NULL ? s->wcode + at : NULL;
     out.mcode = s->mcode != NULL ? s->mcode + at : s->mpack != NULL ? ckpi_scratch_get(ws, n) : NULL;
     if (s->mpack != NULL && out.mcode == NULL) {

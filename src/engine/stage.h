@@ -44,6 +44,7 @@ typedef struct ckpi_pass {
     ckpi_dq *dq;                 /* with set->dynaquant */
     bool key;
     bool lone;                   /* a single file: nothing will be coded against it, so it rounds to nearest */
+    uint64_t run_key, restore_count;           /* of the frozen phases */
     uint32_t cpu;
 } ckpi_pass;
 

@@ -87,20 +87,12 @@ ckpi_q_ref_m(const ckpi_q_mpar *p, const float *m, int8_t *code, ckpi_q_tile *t,
     }
 }
 
-/* The code of a weight x steps from its base; NaN stays NaN. */
+/* In [0, 1), of the element whose counter is z. */
 static float
-early(const ckpi_q_wpar *p, float x, uint8_t *far, size_t j)
+phase(uint32_t z)
 {
-    const float a = f32_abs(x);
-    const uint8_t bit = (uint8_t)(1u << (j & 7));
-    const bool was = (far[j >> 3] & bit) != 0, coded = a >= (was ? p->stay : p->near);
-    const float r = f32_max(f32_rint(a), 1.0f);
-
-    if (coded || (was && !(a < p->near)))
-        far[j >> 3] |= bit;
-    else
-        far[j >> 3] &= (uint8_t)~bit;
-    return coded ? (x < 0 ? -r : r) : a <= p->stay ? 0.0f : x;
+    const uint32_t h = (z ^ z >> 13) * CKPI_Q_PHASE_MUL;
+    return f32_of(h >> 9 | 0x3f800000u) - 1.0f;
 }
 
 static void
@@ -117,13 +109,13 @@ ref_wstats(const ckpi_q_wpar *p, float w, ckpi_q_acc *a)
 }
 
 void
-ckpi_q_ref_w(const ckpi_q_wpar *p, const float *w, float *wrec, int8_t *code, uint8_t *far, ckpi_q_tile *t, ckpi_q_acc *a, size_t at, size_t n)
+ckpi_q_ref_w(const ckpi_q_wpar *p, const float *w, float *wrec, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a, size_t at, size_t n)
 {
     for (size_t j = at; j < at + n; j++) {
         const float base = p->key ? 0.0f : wrec[j];
         const float q = wstep_of(&p->step, t->rq[j]);
         const float x = (w[j] - base) / q;
-        const float d = p->early ? early(p, x, far, j) : f32_rint(x);
+        const float d = p->phase ? f32_floor(x + phase(p->z + (uint32_t)j * CKPI_Q_PHASE_STEP)) : f32_rint(x);
         const float moved = f32_round_to(base + d * q, p->dtype);
         const float rec = d == 0 ? base : moved;
         ref_wstats(p, w[j], a);
@@ -157,10 +149,10 @@ ckpi_q_enc_m_ref(size_t n, const ckpi_q_mpar *p, const float *m, int8_t *code, c
 }
 
 void
-ckpi_q_enc_w_ref(size_t n, const ckpi_q_wpar *p, const float *w, float *wrec, int8_t *code, uint8_t *far, ckpi_q_tile *t, ckpi_q_acc *a)
+ckpi_q_enc_w_ref(size_t n, const ckpi_q_wpar *p, const float *w, float *wrec, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a)
 {
     t->n_esc = 0;
-    ckpi_q_ref_w(p, w, wrec, code, far, t, a, 0, n);
+    ckpi_q_ref_w(p, w, wrec, code, t, a, 0, n);
 }
 
 void

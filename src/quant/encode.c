@@ -58,8 +58,6 @@ check_kinds(const ckpi_enc_in *in, const ckpi_enc_out *out, ckp_error *err)
         return ckpi_fail(err, CKP_EUNSUPPORTED, "quantizer: weights of dtype %d", (int)in->w_dtype);
     if (in->wrec == NULL || out->wcode == NULL || !ckpi_q_wstep_ok(&in->wstep))
         return ckpi_fail(err, CKP_EINVAL, "quantizer: w has no valid step or place for codes");
-    if (in->round == CKPI_ROUND_EARLY && (out->wfar == NULL || !(in->wnear >= CKPI_WNEAR_MIN && in->wnear <= 0.5f)))
-        return ckpi_fail(err, CKP_EINVAL, "quantizer: weights cannot be coded from %g steps on", (double)in->wnear);
     return CKP_OK;
 }
 
@@ -87,7 +85,7 @@ set_params(job *j)
                              .t = in->mkind == CKPI_M_THREE ? in->mt / in->kc : in->kc / in->mt,
                              .unit = in->kc * CKPI_Q_U_ONE,
                              .cap = CKPI_Q_U_MAX / in->kc};
-    j->w = (ckpi_q_wpar){.step = in->wstep, .dtype = in->w_dtype, .key = in->key, .early = in->round == CKPI_ROUND_EARLY, .near = in->wnear, .stay = CKPI_WSTAY};
+    j->w = (ckpi_q_wpar){.step = in->wstep, .dtype = in->w_dtype, .key = in->key, .phase = in->round == CKPI_ROUND_PHASE};
     if (in->w != NULL) {
         j->w.err_unit = ckpi_q_err_unit(in->wstep.qhi);
         j->w.sq_unit = ckpi_q_sq_unit(in->wsq_exp);
@@ -138,37 +136,13 @@ run_m(job *j, const ckpi_q_run *r, size_t at, ckp_error *err)
     return ckpi_q_escapes_add(&j->out->mesc, at, j->tile->esc, j->tile->n_esc, j->in->m + at, err);
 }
 
-/* Runs of rows begin anywhere; kernels want their first element at a byte's lowest bit. */
-static void
-bits_out(uint8_t *to, const uint8_t *bits, size_t at, size_t n)
-{
-    memset(to, 0, n / 8 + 1);
-    for (size_t i = 0; i < n; i++)
-        to[i / 8] |= (uint8_t)((bits[(at + i) / 8] >> (at + i) % 8 & 1) << i % 8);
-}
-
-static void
-bits_in(uint8_t *bits, size_t at, size_t n, const uint8_t *from)
-{
-    for (size_t i = at; i < at + n; i++) {
-        const uint8_t bit = (uint8_t)(1u << i % 8), is = from[(i - at) / 8] >> (i - at) % 8 & 1;
-        bits[i / 8] = (uint8_t)((bits[i / 8] & ~bit) | (is ? bit : 0));
-    }
-}
-
 static ckp_status
 run_w(job *j, const ckpi_q_run *r, size_t at, ckp_error *err)
 {
     if (j->in->w == NULL)
         return CKP_OK;
-    uint8_t shifted[CKPI_Q_RUN / 8 + 1], *far = NULL;
-    if (j->w.early)
-        far = at % 8 == 0 ? j->out->wfar + at / 8 : shifted;
-    if (far == shifted)
-        bits_out(shifted, j->out->wfar, at, r->n);
-    j->ops->enc_w(r->n, &j->w, j->in->w + at, j->in->wrec + at, j->out->wcode + at, far, j->tile, &j->acc);
-    if (far == shifted)
-        bits_in(j->out->wfar, at, r->n, shifted);
+    j->w.z = j->in->phase_key + (j->in->first + (uint32_t)at) * CKPI_Q_PHASE_STEP;
+    j->ops->enc_w(r->n, &j->w, j->in->w + at, j->in->wrec + at, j->out->wcode + at, j->tile, &j->acc);
     return ckpi_q_escapes_add(&j->out->wesc, at, j->tile->esc, j->tile->n_esc, j->in->w + at, err);
 }
 

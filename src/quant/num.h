@@ -63,6 +63,13 @@ f32_rint(float x)
     return f32_of(f32_bits(r) | (f32_bits(x) & 0x80000000u));
 }
 
+static inline float
+f32_floor(float x)
+{
+    const float r = f32_rint(x);
+    return r > x ? r - 1.0f : r;
+}
+
 /* v = 2^ge * g with g in [1, 2); positive finite v, denormals too. */
 static inline float
 f32_split(float v, float *g)

@@ -55,15 +55,7 @@ typedef struct ckpi_grid {
 /* Weight steps. Finite, qmul > 0, 0 < qlo <= qhi: both directions check it (CKP_EINVAL encoding, CKP_ECORRUPT decoding). */
 typedef struct ckpi_wstep { float qmul, qlo, qhi; } ckpi_wstep;
 
-/*
- * NEAREST: for keys and files. EARLY: for deltas. Nearest would hold back all that moved less than half a step since the last restore,
- * which is most of what training does. So a weight is coded, by a whole step, as soon as it is `wnear` steps off, and the overshoot
- * stands until it is CKPI_WSTAY off: its bit in wfar says that it is one of those. Few codes carry the progress of all when wnear is
- * chosen so that the errors cancel along the gradient (engine/aim.c; docs/decisions/0008).
- */
-typedef enum ckpi_round { CKPI_ROUND_NEAREST = 0, CKPI_ROUND_EARLY = 1 } ckpi_round;
-#define CKPI_WNEAR_MIN 0.1f
-#define CKPI_WSTAY 0.9f
+typedef enum ckpi_round { CKPI_ROUND_NEAREST = 0, CKPI_ROUND_PHASE = 1 } ckpi_round;
 typedef enum ckpi_mkind { CKPI_M_NONE = 0, CKPI_M_THREE = 1, CKPI_M_UNIFORM = 2 } ckpi_mkind;
 
 /* A value that no code can carry: exact f32 bits at element index (of the piece). Applied after the codes are decoded.
@@ -107,7 +99,8 @@ typedef struct ckpi_enc_in {
     float vstay;                 /* a v keeps its base's code while it is within so many steps of it: to 1; 0: nearest */
     ckpi_wstep wstep;
     ckpi_round round;
-    float wnear;                 /* EARLY: CKPI_WNEAR_MIN to 0.5 */
+    uint32_t phase_key;          /* ckpi_rng_key of (run, restore count, tensor, high half of the index); phases: kern.h */
+    uint32_t first;              /* element index (low 32 bits) of the piece's first element in its tensor */
     ckpi_mkind mkind;
     float kc;                    /* sqrt(1 - b2^t) / (1 - b1^t); u = (m * kc) * isv */
     float mt;                    /* THREE: threshold of |u|; UNIFORM: step of u */
@@ -118,7 +111,6 @@ typedef struct ckpi_enc_out {
     int8_t *wcode, *mcode;       /* n codes each; written where the input is there and kind is not NONE */
     int8_t *vdiff;               /* c minus the base's c, modulo 256 */
     int8_t *vcode;               /* in: the base's absolute codes (ignored for a key); out: this save's */
-    uint8_t *wfar;               /* EARLY: n bits, lowest first; in: the last save's (0 after a key or a restore); out: this save's */
     ckpi_escapes wesc, mesc, vesc;
     /* Sums over the piece, written (not added to). Integers but for the last line: any split and order of pieces gives the same sum. */
     int64_t m_su, m_su2;         /* THREE: sum of |u| * 2^8 over kept, of u^2 * 2^16 over all unescaped elements, |u| clamped to 16 */

@@ -31,13 +31,16 @@ V vf minf(vf a, vf b) { return _mm256_min_ps(a, b); }       /* b when either is 
 V vf maxf(vf a, vf b) { return _mm256_max_ps(a, b); }
 V vf absf(vf a) { return _mm256_and_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff))); }
 V vf nearf(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+V vf downf(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 V vi toi(vf a) { return _mm256_cvtps_epi32(a); }
 V vf tof(vi a) { return _mm256_cvtepi32_ps(a); }
 
 V vi addi(vi a, vi b) { return _mm256_add_epi32(a, b); }
 V vi subi(vi a, vi b) { return _mm256_sub_epi32(a, b); }
+V vi muli(vi a, vi b) { return _mm256_mullo_epi32(a, b); }
 V vi andi(vi a, vi b) { return _mm256_and_si256(a, b); }
 V vi ori(vi a, vi b) { return _mm256_or_si256(a, b); }
+V vi xori(vi a, vi b) { return _mm256_xor_si256(a, b); }
 V vi maxu(vi a, vi b) { return _mm256_max_epu32(a, b); }
 V vi addb(vi a, vi b) { return _mm256_add_epi8(a, b); }
 V vi subb(vi a, vi b) { return _mm256_sub_epi8(a, b); }
@@ -52,13 +55,6 @@ V vm leu(vi a, vi b) { return _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), b); }
 V vm andm(vm a, vm b) { return _mm256_and_si256(a, b); }
 V vm orm(vm a, vm b) { return _mm256_or_si256(a, b); }
 V vm notm(vm a) { return _mm256_xor_si256(a, _mm256_set1_epi32(-1)); }
-/* A mask in bits, the first lane's lowest. */
-V vm ldm(const uint8_t *p)
-{
-    const vi bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-    return eqi(andi(seti(*p), bit), bit);
-}
-V void stm(uint8_t *p, vm a) { *p = (uint8_t)_mm256_movemask_ps(asf(a)); }
 V bool all(vm a) { return _mm256_movemask_ps(asf(a)) == 0xff; }
 V unsigned count(vm a) { return (unsigned)_mm_popcnt_u32((unsigned)_mm256_movemask_ps(asf(a))); }
 
@@ -104,6 +100,7 @@ V vm zero_bytes(const void *p) { return eqi(ldc(p), _mm256_setzero_si256()); }
 V vf round_f16(vf x) { return _mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)); }
 V vm nanf_(vf x) { return asi(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)); }
 
+V vi lane_index(void) { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
 
 V int64_t sum_u(vi x)
 {

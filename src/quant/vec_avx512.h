@@ -31,13 +31,16 @@ V vf minf(vf a, vf b) { return _mm512_min_ps(a, b); }       /* b when either is 
 V vf maxf(vf a, vf b) { return _mm512_max_ps(a, b); }
 V vf absf(vf a) { return _mm512_abs_ps(a); }
 V vf nearf(vf a) { return _mm512_roundscale_ps(a, 0x08); }
+V vf downf(vf a) { return _mm512_roundscale_ps(a, 0x09); }
 V vi toi(vf a) { return _mm512_cvtps_epi32(a); }
 V vf tof(vi a) { return _mm512_cvtepi32_ps(a); }
 
 V vi addi(vi a, vi b) { return _mm512_add_epi32(a, b); }
 V vi subi(vi a, vi b) { return _mm512_sub_epi32(a, b); }
+V vi muli(vi a, vi b) { return _mm512_mullo_epi32(a, b); }
 V vi andi(vi a, vi b) { return _mm512_and_si512(a, b); }
 V vi ori(vi a, vi b) { return _mm512_or_si512(a, b); }
+V vi xori(vi a, vi b) { return _mm512_xor_si512(a, b); }
 V vi maxu(vi a, vi b) { return _mm512_max_epu32(a, b); }
 V vi addb(vi a, vi b) { return _mm512_add_epi8(a, b); }
 V vi subb(vi a, vi b) { return _mm512_sub_epi8(a, b); }
@@ -53,13 +56,6 @@ V vm andm(vm a, vm b) { return (vm)(a & b); }
 V vm orm(vm a, vm b) { return (vm)(a | b); }
 V vm notm(vm a) { return (vm)~a; }
 V bool all(vm a) { return a == 0xffff; }
-/* A mask in bits, the first lane's lowest. */
-V vm ldm(const uint8_t *p) { return (vm)(p[0] | p[1] << 8); }
-V void stm(uint8_t *p, vm a)
-{
-    p[0] = (uint8_t)a;
-    p[1] = (uint8_t)(a >> 8);
-}
 V unsigned count(vm a) { return (unsigned)_mm_popcnt_u32(a); }
 
 V vf self(vm m, vf a, vf b) { return _mm512_mask_mov_ps(b, m, a); }    /* m ? a : b */
@@ -96,6 +92,7 @@ V vm zero_bytes(const void *p) { const __m128i x = _mm_loadu_si128(p); return _m
 V vf round_f16(vf x) { return _mm512_cvtph_ps(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }
 V vm nanf_(vf x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q); }
 
+V vi lane_index(void) { return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
 
 V int64_t sum_u(vi x)
 {

@@ -6,18 +6,13 @@
 #include "run/file.h"
 #include "run/session.h"
 
-/* No float has a logarithm beyond it; a manifest may say anything. */
-#define CURVATURE_MAX 1024.0
-
 static ckpi_lasting
 lasting_of(const ckpi_manifest *m)
 {
     ckpi_lasting l = {0};
 
-    double octaves, share, rms;
+    double share, rms;
 
-    l.has_curvature = ckpi_manifest_setting(m, "curvature", &octaves) && fabs(octaves) < CURVATURE_MAX;
-    l.curvature = l.has_curvature ? octaves * 256.0 : 0.0;
     l.moved = ckpi_manifest_setting(m, "movement", &share) && ckpi_manifest_setting(m, "rms", &rms) && share > 0.0 && rms > 0.0
            && isfinite(share * rms);
     l.move = l.moved ? share * rms : 0.0;

@@ -152,7 +152,7 @@ static ckpi_pass
 pass_of(ckp_run *run, const ckp_state *state)
 {
     return (ckpi_pass){.pred = run->pred, .state = state, .set = &run->job.set, .dq = &run->dq, .lasting = &run->lasting, .key = run->job.key,
-                       .cpu = run->front->cpu};
+                       .run_key = ckpi_store_run_id(run->store).lo, .restore_count = run->restore_count, .cpu = run->front->cpu};
 }
 
 /* Thresholds of a configuration for the state of a pass. */

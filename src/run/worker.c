@@ -106,7 +106,6 @@ fill_settings(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
         {w, "step", job->set.exact_weights ? 0.0 : p->q0 / rms},
         {w, "rms", rms},
         {w && run->lasting.moved, "movement", run->lasting.move / rms},
-        {v && run->lasting.has_curvature, "curvature", run->lasting.curvature / 256.0},
         {mo && job->set.mkind != CKPI_M_NONE, "m_threshold", job->set.mt},
         {v, "v_octaves", (double)job->set.vstep / 256.0},
     };

@@ -3,7 +3,7 @@
 train run 60
 hide() { sed -E 's/hash [0-9a-f]{16}/hash N/; s/found [0-9a-f]{16}/found N/; s/step-([0-9]+)-[0-9a-f]{8}/step-\1-X/g; s/[0-9a-f]{32}/ID/g; s/20[0-9]{2}-[0-9]{2}-[0-9]{2} [0-9:]{5}/DATE/; s/ +[0-9.]+ k?B +[0-9.]+ +[0-9.]+x/ SIZE/'; }
 code ckpress ls run | hide
-code ckpress info run | hide | head -n 9 | sed -E 's/(loss|step|rms|movement|curvature) [0-9.e-]+([,]|$)/\1 X\2/g'
+code ckpress info run | hide | head -n 9 | sed -E 's/(loss|step|rms|movement) [0-9.e-]+([,]|$)/\1 X\2/g'
 code ckpress info run@30 | hide | head -n 2
 code ckpress ls run@30 | awk '{print $1, $2, $3, $4, $5}'
 code ckpress verify run --decode

@@ -28,7 +28,7 @@ words_and_their_order_matter(void **state)
                                  ckpi_rng_key(words[k][0], words[k][1], words[k][2], words[k][3]));
 }
 
-/* Uniform, and neighbours not correlated. */
+/* The phases that rounding uses: uniform, and neighbours not correlated. */
 static void
 draws_are_uniform(void **state)
 {

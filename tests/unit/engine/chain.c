@@ -10,7 +10,7 @@
 ckpi_settings
 chain_settings(const char *profile)
 {
-    ckpi_settings s = {.lossy = true, .f = 1.4, .f_key = 0.6, .f_lone = 1.2, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .vstep = 512, .mkind = CKPI_M_THREE,
+    ckpi_settings s = {.lossy = true, .f = 1.2, .f_key = 0.6, .f_lone = 1.2, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .vstep = 512, .mkind = CKPI_M_THREE,
                        .mt = 0.5, .fine_shift = 4};
     if (strcmp(profile, "lossless") == 0)
         s = (ckpi_settings){0};
@@ -174,7 +174,7 @@ save_state(chain *c, ckp_state *s, bool key, bool exact, ckp_error *err)
             c->dq.kind[i] = (uint8_t)(CKPI_LAYER_ATTENTION + i % 3);
     }
     const ckpi_pass pass = {.pred = c->pred, .state = s, .set = &set, .dq = &c->dq, .lasting = c->lone ? NULL : &c->lasting, .key = key,
-                            .lone = c->lone,
+                            .lone = c->lone, .run_key = 7, .restore_count = c->restore_count,
                             .cpu = c->ctx->cpu};
     if (set.lossy && key)
         st = ckpi_pass_prepare(c->ctx, &pass, err);

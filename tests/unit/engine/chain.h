@@ -20,6 +20,7 @@ typedef struct chain {
     bool keep_raw;
     bool lone;
     bool staged;                 /* false: the pass is part of the encoding */
+    uint64_t restore_count;
     ckpi_pred *pred;
     ckpi_stage *stages;
     ckpi_buf file[CHAIN_MAX];

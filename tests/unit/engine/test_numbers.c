@@ -86,46 +86,6 @@ test_movement(void **state)
     sim_free(m);
 }
 
-static void
-scale_v(sim *m, uint32_t w, float by)
-{
-    for (uint64_t i = 0; i < m->t[w + 2].n; i++)
-        sim_put(m, w + 2, i, m->t[w + 2].value[i] * by);
-}
-
-/* q0 over f_key * RMS, at a key. */
-static double
-share(chain *c, const sim *m)
-{
-    chain_save(c, m, true, false);
-    return c->pred->q0 / (c->set.f_key * c->pred->rms_all);
-}
-
-/* Steps follow v's mean over the lowest so far: half for four times the v, however long ago the lowest was, whatever v's age. */
-static void
-test_curvature(void **state)
-{
-    (void)state;
-    static const uint64_t big[2] = {80, 90};
-    sim *m = sim_new(8);
-    const uint32_t w = sim_add_weight(m, "big", CKP_F32, CKP_F32, CKP_F32, 2, big);
-    for (int i = 0; i < 3; i++)
-        sim_train(m);
-    chain *c = chain_new("resume", 1, UINT32_MAX);
-    assert_true(fabs(share(c, m) - 1.0) < 1e-6);
-    scale_v(m, w, 4.0F);
-    assert_true(fabs(share(c, m) - 0.5) < 0.01);
-    chain_save(c, m, false, false);
-    scale_v(m, w, 0.0625F);
-    assert_true(fabs(share(c, m) - 1.0) < 1e-6);
-    scale_v(m, w, 16.0F);
-    assert_true(fabs(share(c, m) - 0.25) < 0.01);
-    c->lasting = (ckpi_lasting){0};                       /* a run that knows no other */
-    assert_true(fabs(share(c, m) - 1.0) < 1e-6);
-    chain_free(c);
-    sim_free(m);
-}
-
 static bool
 step_ok(const ckpi_wstep *s)
 {
@@ -224,7 +184,7 @@ test_follow(void **state)
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bias_correction), cmocka_unit_test(test_rms), cmocka_unit_test(test_movement), cmocka_unit_test(test_curvature),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bias_correction), cmocka_unit_test(test_rms), cmocka_unit_test(test_movement),
                                        cmocka_unit_test(test_strange_models), cmocka_unit_test(test_follow)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

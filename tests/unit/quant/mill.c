@@ -104,17 +104,17 @@ static const mill_input inputs[] = {
 };
 
 static const mill_setting settings[] = {
-    {"delta, early, three", true, true, true, false, true, 512, CKPI_ROUND_EARLY, CKPI_M_THREE, 0.5f, CKP_F32, 0.024f},
+    {"delta, phase, three", true, true, true, false, true, 512, CKPI_ROUND_PHASE, CKPI_M_THREE, 0.5f, CKP_F32, 0.024f},
     {"key, nearest, three", true, true, true, true, true, 512, CKPI_ROUND_NEAREST, CKPI_M_THREE, 0.4f, CKP_F32, 0.024f},
-    {"bf16, early", true, true, true, false, true, 256, CKPI_ROUND_EARLY, CKPI_M_THREE, 0.5f, CKP_BF16, 0.002f},
+    {"bf16, phase", true, true, true, false, true, 256, CKPI_ROUND_PHASE, CKPI_M_THREE, 0.5f, CKP_BF16, 0.002f},
     {"f16, key, uniform", true, true, true, true, true, 64, CKPI_ROUND_NEAREST, CKPI_M_UNIFORM, 0.05f, CKP_F16, 0.001f},
-    {"f16, delta", true, true, true, false, false, 128, CKPI_ROUND_EARLY, CKPI_M_UNIFORM, 0.5f, CKP_F16, 1.0f},
-    {"fine steps", true, true, true, false, true, 1, CKPI_ROUND_EARLY, CKPI_M_UNIFORM, 0.01f, CKP_F32, 0.0001f},
+    {"f16, delta", true, true, true, false, false, 128, CKPI_ROUND_PHASE, CKPI_M_UNIFORM, 0.5f, CKP_F16, 1.0f},
+    {"fine steps", true, true, true, false, true, 1, CKPI_ROUND_PHASE, CKPI_M_UNIFORM, 0.01f, CKP_F32, 0.0001f},
     {"coarsest v", true, true, true, false, true, 4096, CKPI_ROUND_NEAREST, CKPI_M_THREE, 3.0f, CKP_F32, 1.0f},
-    {"blocks", true, true, true, false, false, 32, CKPI_ROUND_EARLY, CKPI_M_UNIFORM, 0.25f, CKP_F32, 0.01f},
-    {"v alone", false, false, true, false, true, 512, CKPI_ROUND_EARLY, CKPI_M_NONE, 0.5f, CKP_F32, 0.01f},
-    {"w alone", true, false, false, false, false, 0, CKPI_ROUND_EARLY, CKPI_M_NONE, 0.5f, CKP_BF16, 0.01f},
-    {"momentum", true, true, false, false, true, 0, CKPI_ROUND_EARLY, CKPI_M_UNIFORM, 0.5f, CKP_F32, 0.01f},
+    {"blocks", true, true, true, false, false, 32, CKPI_ROUND_PHASE, CKPI_M_UNIFORM, 0.25f, CKP_F32, 0.01f},
+    {"v alone", false, false, true, false, true, 512, CKPI_ROUND_PHASE, CKPI_M_NONE, 0.5f, CKP_F32, 0.01f},
+    {"w alone", true, false, false, false, false, 0, CKPI_ROUND_PHASE, CKPI_M_NONE, 0.5f, CKP_BF16, 0.01f},
+    {"momentum", true, true, false, false, true, 0, CKPI_ROUND_PHASE, CKPI_M_UNIFORM, 0.5f, CKP_F32, 0.01f},
 };
 
 static const mill_shape shapes[] = {
@@ -206,8 +206,6 @@ mill_piece_new(test_rng *r, const mill_input *in, const mill_setting *s, size_t 
     round_to_dtype(s->dtype, p.base, n);
     p.vbase = (int8_t *)guard_alloc(n);
     test_bytes(r, p.vbase, n);
-    p.far = (uint8_t *)guard_alloc((n + 7) / 8);
-    test_bytes(r, p.far, (n + 7) / 8);
     set_factors(r, &p, s);
     ckpi_wstats st = {0};
     ckpi_quant_wmax(p.w, n, &st, 0);
@@ -215,8 +213,8 @@ mill_piece_new(test_rng *r, const mill_input *in, const mill_setting *s, size_t 
     p.in = (ckpi_enc_in){.grid = {.n = n, .cols = cols, .rows = p.rows, .row = factors ? p.row : NULL, .col = factors ? p.col : NULL,
                                   .vstep = s->vstep, .has_v = s->v},
                          .w = s->w ? p.w : NULL, .m = s->m ? p.m : NULL, .v = s->v ? p.v : NULL, .w_dtype = s->dtype, .key = s->key,
-                         .wstep = {s->q * 0.01f, s->q / 4, s->q * 1.5f}, .round = s->round,
-                         .wnear = CKPI_WNEAR_MIN + 0.1f * (float)test_below(r, 5), .mkind = s->mkind, .kc = 0.9f, .mt = s->mt,
+                         .wstep = {s->q * 0.01f, s->q / 4, s->q * 1.5f}, .round = s->round, .phase_key = (uint32_t)test_u64(r),
+                         .first = (uint32_t)test_u64(r), .mkind = s->mkind, .kc = 0.9f, .mt = s->mt,
                          .wsq_exp = ckpi_quant_sq_exp(st.max_bits), .vstay = (float)test_below(r, 5) / 4};
     if (s->v && !s->key)
         near_codes(r, &p);
@@ -231,7 +229,6 @@ mill_piece_free(mill_piece *p)
     guard_free(p->v);
     guard_free(p->base);
     guard_free(p->vbase);
-    guard_free(p->far);
     free(p->row);
     free(p->col);
 }
@@ -244,7 +241,6 @@ mill_encode(const mill_piece *p, ckpi_scratch *ws, uint32_t cpu)
     c.out.mcode = (int8_t *)guard_alloc(p->n);
     c.out.vdiff = (int8_t *)guard_alloc(p->n);
     c.out.vcode = (int8_t *)guard_copy(p->vbase, p->n);
-    c.out.wfar = (uint8_t *)guard_copy(p->far, (p->n + 7) / 8);
     ckpi_enc_in in = p->in;
     in.wrec = c.wrec;
     assert_ok(ckpi_quant_encode(&in, &c.out, ws, cpu, NULL));
@@ -260,7 +256,6 @@ mill_coded_free(mill_coded *c)
     guard_free(c->out.mcode);
     guard_free(c->out.vdiff);
     guard_free(c->out.vcode);
-    guard_free(c->out.wfar);
     ckpi_escapes_free(&c->out.wesc);
     ckpi_escapes_free(&c->out.mesc);
     ckpi_escapes_free(&c->out.vesc);
@@ -282,7 +277,6 @@ mill_assert_same(const mill_piece *p, const mill_coded *a, const mill_coded *b)
     assert_memory_equal(x->vdiff, y->vdiff, p->n);
     assert_memory_equal(x->mcode, y->mcode, p->n);
     assert_memory_equal(x->wcode, y->wcode, p->n);
-    assert_memory_equal(x->wfar, y->wfar, (p->n + 7) / 8);
     assert_memory_equal(a->wrec, b->wrec, p->n * sizeof(float));
     same_escapes(&x->vesc, &y->vesc);
     same_escapes(&x->mesc, &y->mesc);

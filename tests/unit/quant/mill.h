@@ -45,7 +45,6 @@ typedef struct mill_piece {
     float *w, *m, *v, *base;
     int16_t *row, *col;
     int8_t *vbase;
-    uint8_t *far;
     ckpi_enc_in in;
 } mill_piece;
 mill_piece mill_piece_new(test_rng *r, const mill_input *in, const mill_setting *s, size_t n, size_t cols);
