@@ -124,7 +124,7 @@ def test_abi():
         lambda: _core.Checkpoint(),
         lambda: _core.save("/x", 1, (0, 1.0, 0, 0, 0), None, True, None),
         lambda: _core.open_file("/x", [1]),
-        lambda: _core.Run("/proc/no", (0, 1.0, 0, 0, 0), 1, 0, False, 60),
+        lambda: _core.Run("/proc/no", (0, 1.0, 0, 0, 0, {}), 1, 0, False, 60),
     ],
 )
 def test_misuse_of_the_core_is_an_exception(call):
@@ -136,6 +136,7 @@ def test_readme_runs(tmp_path, monkeypatch):
     """The Python of the README, as it stands there."""
     import re
 
+    import torch
     from helpers import steps, training
 
     monkeypatch.chdir(tmp_path)
@@ -145,6 +146,7 @@ def test_readme_runs(tmp_path, monkeypatch):
         "model": model,
         "optimizer": optimizer,
         "scheduler": scheduler,
+        "batches": [torch.randint(0, 64, (32,)) for _ in range(4)],
         "train_one_step": lambda: steps(model, optimizer, scheduler, 1)[0],
     }
     code = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
