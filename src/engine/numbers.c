@@ -58,11 +58,18 @@ shape_of(const ckpi_pred *d, const ckpi_group *grp)
     return grp->has_v || grp->has_m ? (double)ckpi_exp2_fixed((int32_t)lrint(mean_l)) : 1.0;
 }
 
-/* A step by name: small tensors are no exception, and neither the model's RMS nor the movement counts. A run's keys take half of it. */
+/* What training does not move stays as the run's key has it, so keys are finer (docs/decisions/0001). */
+static double
+key_share(const ckpi_pass *p)
+{
+    return p->key && !p->lone ? 0.5 : 1.0;
+}
+
+/* A step by name: small tensors are no exception, and neither the model's RMS nor the movement counts. */
 static ckpi_wstep
 named_wstep(const ckpi_pass *p, const ckpi_group *grp, double step)
 {
-    const float q = (float)((double)(float)step * p->set->named * (p->key && !p->lone ? 0.5 : 1.0));
+    const float q = (float)((double)(float)step * p->set->named * key_share(p));
     const bool shaped = grp->has_v || grp->has_m;
     const ckpi_wstep s = {.qmul = (float)((double)q * shape_of(p->pred, grp)),
                           .qlo = shaped ? (float)((double)q * p->set->clamp_lo) : q,
@@ -305,7 +312,7 @@ ckpi_pass_steps(const ckpi_pass *p)
     ckpi_pred *d = p->pred;
     ckpi_lasting *l = p->lasting;
 
-    d->q0 = (p->lone ? p->set->f_lone : p->key ? p->set->f_key : p->set->f) * d->rms_all;
+    d->q0 = p->set->f * key_share(p) * d->rms_all;
     if (l != NULL && l->moved && p->set->k_move > 0.0)
         d->q0 = fmin(d->q0, p->set->k_move * l->move);
 }

@@ -14,8 +14,7 @@
 /* How lossy state is coded: DESIGN sections 3 and 4. */
 typedef struct ckpi_settings {
     bool lossy, weights_only;
-    double f, f_key, f_lone;     /* step of weights, in RMS of all weights: a delta's, a run's keys', a lone file's. What training does not
-                                    move stays as the key has it, so keys are finer */
+    double f;                    /* step of weights, in RMS of all weights; a run's keys take half of it (numbers.c) */
     double clamp_lo, clamp_hi;   /* of f times the tensor's own RMS */
     double k_move;               /* step of weights, at most so many RMS of the movement between two saves */
     double named;                /* multiplies the steps that weights have by name */

@@ -47,7 +47,7 @@ ckpi_profile_settings(const ckp_coding *c)
 {
     /* Common to all lossy profiles: clamps of DESIGN section 3 item 2, v at two octaves, small tensors 16 times finer.
        docs/decisions has what was measured for keys (1) and vstay (6). */
-    ckpi_settings s = {.lossy = true, .f = 1.2, .f_key = 0.6, .f_lone = 1.2, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .vstep = 512, .vstay = 0.75,
+    ckpi_settings s = {.lossy = true, .f = 1.2, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .vstep = 512, .vstay = 0.75,
                        .mkind = CKPI_M_THREE, .mt = 0.5, .fine_shift = 4};
 
     switch (c->profile) {
@@ -58,22 +58,17 @@ ckpi_profile_settings(const ckp_coding *c)
         break;
     case CKP_PROFILE_SMALL:
         s.f = 2.0;
-        s.f_key = 1.0;
-        s.f_lone = 2.0;
         s.mt = 0.7;
         break;
     case CKP_PROFILE_WEIGHTS:
         /* no training goes on from these: a fifth of the RMS, about 4.3 bits a weight */
-        s.f = s.f_lone = 0.2;
-        s.f_key = 0.1;
+        s.f = 0.2;
         s.k_move = 0.0;
         s.weights_only = true;
         break;
     }
     s.dynaquant = c->dynaquant != NULL;
     s.f *= c->quality;
-    s.f_key *= c->quality;
-    s.f_lone *= c->quality;
     s.k_move *= c->quality;
     s.named = c->quality;
     return s;

@@ -10,14 +10,14 @@
 ckpi_settings
 chain_settings(const char *profile)
 {
-    ckpi_settings s = {.lossy = true, .f = 1.2, .f_key = 0.6, .f_lone = 1.2, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .vstep = 512, .mkind = CKPI_M_THREE,
+    ckpi_settings s = {.lossy = true, .f = 1.2, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .vstep = 512, .mkind = CKPI_M_THREE,
                        .mt = 0.5, .fine_shift = 4};
     if (strcmp(profile, "lossless") == 0)
         s = (ckpi_settings){0};
     else if (strcmp(profile, "small") == 0)
-        s.f = 2.0, s.f_key = 1.0, s.f_lone = 2.0;
+        s.f = 2.0;
     else if (strcmp(profile, "weights") == 0) {
-        s.f = s.f_lone = 0.2, s.f_key = 0.1;
+        s.f = 0.2;
         s.k_move = 0.0;
         s.weights_only = true;
     } else if (strcmp(profile, "uniform") == 0) {     /* no profile: the other kind of moments */

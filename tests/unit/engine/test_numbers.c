@@ -56,7 +56,7 @@ test_rms(void **state)
             first[t] = c->pred->rms[3 * t];
         }
         assert_true(fabs(c->pred->rms_all / all - 1.0) < 1e-3);
-        assert_true(fabs(c->pred->q0 / (0.6 * c->pred->rms_all) - 1.0) < 1e-12);
+        assert_true(fabs(c->pred->q0 / (0.5 * 1.2 * c->pred->rms_all) - 1.0) < 1e-12);
         chain_free(c);
     }
     sim_free(m);
