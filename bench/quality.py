@@ -5,7 +5,7 @@
 
 Every finished run is a row of bench/results/quality-TASK.csv (QUICK=1: of build/bench/quality-quick-TASK.csv). A run that stands there,
 measured with the same sources, is skipped, and after BUDGET minutes (55) none is begun: the bench goes on where it stopped when it is
-called again. JOBS (2) runs go side by side, a thread each. At the end, and with REPORT=1 alone: the table in docs/quality.md, plots and
+called again. ONLY=plain, baseline or ckpress runs just those. JOBS (2) runs go side by side, a thread each. At the end, and with REPORT=1 alone: the table in docs/quality.md, plots and
 MUST lines (QUICK=1: below build/bench).
 """
 
@@ -130,6 +130,7 @@ class Bench:
     def __init__(self, quick: bool) -> None:
         self.quick = quick
         self.until = time.monotonic() + 60 * float(os.environ.get("BUDGET", "55"))
+        self.only = os.environ.get("ONLY", "")
         self.width = int(os.environ.get("JOBS", "2"))
         self.commits = {kind: commit(kind) for kind in SOURCES}
         self.machine, self.compiler = machine()
@@ -139,6 +140,8 @@ class Bench:
         out, told = [], set()
         for job in jobs(task, self.quick):
             system, setting, restores, seed = job
+            if self.only not in ("", kind_of(system)):
+                continue
             why = "" if system in ("plain", "chain") else unavailable(system, setting)
             if why and (system, setting) not in told:
                 told.add((system, setting))

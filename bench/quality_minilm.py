@@ -88,6 +88,9 @@ class Task(Base):
         groups: list[dict[str, Any]] = [{"params": body}, {"params": list(net.head.parameters()), "scale": HEAD_LR}]
         return net, torch.optim.AdamW(groups, lr=self.lr, betas=(0.9, 0.999), weight_decay=0.01, fused=True)
 
+    def loaded(self) -> dict[str, Tensor]:
+        return {name: p.detach() for name, p in self.make()[0].named_parameters() if not name.startswith("head.")}
+
     def batch(self, n: int) -> tuple[Tensor, ...]:
         rows = torch.randint(0, len(self.x), (self.size,), generator=self.generator(n))
         return self.x[rows], self.y[rows]

@@ -8,6 +8,7 @@ import pathlib
 from typing import Any
 
 import ckpress
+import safetensors.torch
 from baselines import CODERS
 from quality_rivals import Baseline, Cost, Model, Optimizer, Timer
 
@@ -24,6 +25,7 @@ MOMENTS = ("m", "v", "momentum")  # ckpress's names of roles
 class Ckpress:
     """Setting: a profile, with :QUALITY (steps of weights), +key (a key between every two restores) or +eval (a budget of the loss).
 
+    What training starts from, where that is loaded, is the run's base model: a file beside it, whose bytes are not counted.
     System dynaquant: the same with weights coded as DynaQuant does, by a setting of DYNAQUANT or search:EPSILON. No lossless save at the
     end: what a run in the middle of training writes is counted.
     """
@@ -33,6 +35,10 @@ class Ckpress:
         self.profile, self.options = options(system, setting)
         if self.options.get("eval_fn"):
             self.options["eval_fn"] = self._validate
+        loaded = task.loaded()
+        if loaded:
+            self.options["base"] = place / "base.safetensors"
+            safetensors.torch.save_file(loaded, self.options["base"])
         self.keys = setting.endswith("+key")
         self._evaluated = 0.0
         self._open()

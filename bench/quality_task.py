@@ -55,6 +55,10 @@ class Task:
     def loss(self, model: Model, batch: tuple[Tensor, ...]) -> Tensor:
         raise NotImplementedError
 
+    def loaded(self) -> dict[str, Tensor]:
+        """Weights that training starts from, by the names of parameters, as a user has them in a file; none: it starts from scratch."""
+        return {}
+
     # ---- what runs call ----
 
     def build(self, seed: int | None = None) -> tuple[Model, Optimizer]:

@@ -27,11 +27,10 @@ static ckp_status
 decompress_one(const cli_args *a, const cli_job *job, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err)
 {
     ckp_checkpoint *ck = NULL;
-    (void)a;
 
     if (!job->place.is_run)
         return ckp_decompress(job->in, job->out, opt, res, err);
-    ckp_status st = ckp_checkpoint_open_run(&ck, job->place.path, job->place.step, false, err);
+    ckp_status st = ckp_checkpoint_open_run_on(&ck, job->place.path, cli_base_model(a), job->place.step, false, err);
     if (st == CKP_OK)
         st = ckp_checkpoint_export(ck, job->out, opt, res, err);
     ckp_checkpoint_close(ck);

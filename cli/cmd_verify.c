@@ -34,7 +34,7 @@ verify_place(const cli_args *a, const cli_place *p, findings *f, ckp_error *e)
 
     if (!p->has_step)
         return ckp_verify(p->path, a->base, a->n_base, a->level, a->threads, finding, f, e);
-    ckp_status st = ckp_checkpoint_open_run(&ck, p->path, p->step, false, e);
+    ckp_status st = ckp_checkpoint_open_run_on(&ck, p->path, cli_base_model(a), p->step, false, e);
     if (st != CKP_OK)
         finding(f, p->path, e);
     else

@@ -9,7 +9,7 @@
 const cli_option cli_options[CLI_OPT_COUNT] = {
     [CLI_OPT_OUTPUT] = {'o', "output", "PATH", "file", "Write to PATH; - is standard output. A directory: into it, under the default name."},
     [CLI_OPT_FORCE] = {'f', "force", NULL, NULL, "Replace what exists; write binary data to a terminal."},
-    [CLI_OPT_BASE] = {0, "base", "FILE", "file", "Base of a delta; repeat for the base's own bases, nearest first."},
+    [CLI_OPT_BASE] = {0, "base", "FILE", "file", "Base of a delta file, then the base's own bases; of a run, its base model, if that was moved."},
     [CLI_OPT_PROFILE] = {0, "profile", "NAME", "lossless resume small weights", "How to code: lossless (default), resume, small or weights."},
     [CLI_OPT_QUALITY] = {0, "quality", "X", NULL, "Scale the steps of lossy weights by X, 0.01 to 100: 0.5 is twice as fine."},
     [CLI_OPT_TARGET_BITS] = {0, "target-bits", "B", NULL, "Choose steps so that the file takes B bits a parameter."},

@@ -65,6 +65,12 @@ cli_place_free(cli_place *p)
     p->path = NULL;
 }
 
+const char *
+cli_base_model(const cli_args *a)
+{
+    return a->n_base != 0 ? a->base[0] : NULL;
+}
+
 int
 cli_place_open(ckp_checkpoint **out, const cli_place *p, const cli_args *a)
 {
@@ -72,7 +78,7 @@ cli_place_open(ckp_checkpoint **out, const cli_place *p, const cli_args *a)
     ckp_status st;
 
     if (p->is_run)
-        st = ckp_checkpoint_open_run(out, p->path, p->step, false, &e);
+        st = ckp_checkpoint_open_run_on(out, p->path, cli_base_model(a), p->step, false, &e);
     else
         st = ckp_checkpoint_open_file(out, p->path, a->base, a->n_base, &e);
     if (st != CKP_OK)

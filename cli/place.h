@@ -12,6 +12,8 @@ typedef struct cli_place {
 
 int cli_place_parse(cli_place *p, const char *arg);
 void cli_place_free(cli_place *p);
+/* --base for a run: where its base model is now; NULL: where it was. */
+const char *cli_base_model(const cli_args *a);
 /* Opens the checkpoint that a place names; why newer ones were passed over is told on stderr. Exit code. */
 int cli_place_open(ckp_checkpoint **out, const cli_place *p, const cli_args *a);
 

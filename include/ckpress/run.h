@@ -106,8 +106,15 @@ typedef struct ckp_run_options {
     unsigned keep_last;          /**< restorable points to keep, at least 1; 0: all (default) */
     ckp_busy busy;
     unsigned lock_seconds;       /**< a silent writer's lock expires after this; default 60 */
+    /**
+     * The file that training starts from (.ckp, safetensors or a torch file), for fine-tuning: keys store weights as differences to its own, so
+     * that even coarse steps leave untouched what was not trained. It stays where it is and must not change: restores read it from the run's directory
+     * if it lies there, else from this path, and refuse another content. Tensors belong together by the longest common ending of their names and equal shapes;
+     * what it does not have is coded as ever. NULL: none. Copied.
+     */
+    const char *base_model;
 } ckp_run_options;
-#define CKP_RUN_OPTIONS_INIT {sizeof(ckp_run_options), CKP_CODING_INIT, 32, 0, CKP_BUSY_WAIT, 60}
+#define CKP_RUN_OPTIONS_INIT {sizeof(ckp_run_options), CKP_CODING_INIT, 32, 0, CKP_BUSY_WAIT, 60, NULL}
 
 /**
  * Opens a run for writing, creating the directory when there is none, and takes its lock.
@@ -212,6 +219,13 @@ CKP_API void ckp_run_stats(const ckp_run *run, ckp_save_stats *st);
  */
 CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_open_run(ckp_checkpoint **out, const char *dir, int64_t step, bool verify_payload,
                                                         ckp_error *err);
+/**
+ * The same for a run whose base model is not where its writer found it.
+ * @param base_model  path; NULL: as ckp_checkpoint_open_run. Of no matter to checkpoints without one.
+ * @return also CKP_EBASE: the base model is not there, or another than the run was begun with.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_open_run_on(ckp_checkpoint **out, const char *dir, const char *base_model, int64_t step,
+                                                           bool verify_payload, ckp_error *err);
 /** The same through a run that is open for writing; waits for a save in flight first. */
 CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_open(ckp_checkpoint **out, ckp_run *run, int64_t step, ckp_error *err);
 /**
@@ -237,6 +251,8 @@ typedef struct ckp_checkpoint_info {
     char name[256];              /**< directory in the run, or file */
 } ckp_checkpoint_info;
 CKP_API void ckp_checkpoint_get_info(const ckp_checkpoint *ck, ckp_checkpoint_info *info);
+/** The file that is the base model of the run at this checkpoint; NULL: none. Valid while ck lives. */
+CKP_API const char *ckp_checkpoint_base_model(const ckp_checkpoint *ck);
 /** Metric number `index` of what the save was told; false beyond the last (plain files have none). The name is valid while ck lives. */
 CKP_API bool ckp_checkpoint_metric(const ckp_checkpoint *ck, size_t index, ckp_metric *out);
 /** Why newer checkpoints were passed over, a line each; "" when none was. Valid while ck lives. */
@@ -338,7 +354,7 @@ typedef enum ckp_verify_level {
     CKP_VERIFY_DECODE = 2     /**< and the hash of every decoded chunk */
 } ckp_verify_level;
 /**
- * Verifies a .ckp file (with its bases) or a run directory. fn (may be NULL) gets a line a finding.
+ * Verifies a .ckp file (with its bases) or a run directory (bases[0]: its base model, if that was moved). fn (may be NULL) gets a line a finding.
  * @return CKP_OK when everything is whole, else the first finding's status. CKP_ENOTFOUND: a run of attempts without one checkpoint.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_verify(const char *path, const char *const *bases, size_t n_bases, ckp_verify_level level, unsigned threads,

@@ -2,23 +2,28 @@
 /* Functions of the module: opening, single files, conversion, listing, checking. */
 #include "_core/core.h"
 
-PyDoc_STRVAR(open_run_doc, "open_run(dir, step, verify_payload) -> Checkpoint\n--\n\nstep -1: the newest valid one.");
+PyDoc_STRVAR(open_run_doc, "open_run(dir, step, verify_payload, base=None) -> Checkpoint\n--\n\nstep -1: the newest valid one; base: of a base model.");
 
 static PyObject *
 open_run(PyObject *module, PyObject *args)
 {
-    PyObject *dir = NULL;
+    PyObject *dir = NULL, *base = NULL, *base_arg = Py_None;
     long long step;
     int verify;
-    if (!PyArg_ParseTuple(args, "O&Lp:open_run", PyUnicode_FSConverter, &dir, &step, &verify))
+    if (!PyArg_ParseTuple(args, "O&Lp|O:open_run", PyUnicode_FSConverter, &dir, &step, &verify, &base_arg))
         return NULL;
+    if (base_arg != Py_None && !PyUnicode_FSConverter(base_arg, &base)) {
+        Py_DECREF(dir);
+        return NULL;
+    }
     ckp_error err = {0};
     ckp_checkpoint *ck = NULL;
     ckp_status st;
     Py_BEGIN_ALLOW_THREADS
-    st = ckp_checkpoint_open_run(&ck, PyBytes_AsString(dir), step, verify != 0, &err);
+    st = ckp_checkpoint_open_run_on(&ck, PyBytes_AsString(dir), base != NULL ? PyBytes_AsString(base) : NULL, step, verify != 0, &err);
     Py_END_ALLOW_THREADS
     Py_DECREF(dir);
+    Py_XDECREF(base);
     return st == CKP_OK ? ckpy_checkpoint_wrap(PyModule_GetState(module), ck) : ckpy_raise(st, &err);
 }
 

@@ -50,6 +50,10 @@ class Checkpointer:
         effort: 0 fast, 1 normal, 2 smallest; lossless coding only.
         threads: 0: one a processor.
         memory_budget: bytes of extra memory that saving may take; None: by the size of the state.
+        base: the file that training starts from, for fine-tuning: a ``.safetensors``, ``.pt`` or ``.ckp`` file of weights. Saves then hold how weights
+            differ from it, so that coarse steps cost what was learned before nothing. Not copied: it must stay as it is, where it is or by its
+            name in the run's directory; restores prove that it is the same. Tensors are matched by the longest common ending of their names
+            and equal shapes.
         rng: save and restore the global random states of torch, numpy and random.
         when_busy: what save() does while the save before it is still being written: ``"wait"`` or ``"skip"``.
         lock_seconds: a writer that has been silent for so long no longer holds the run.
@@ -79,6 +83,7 @@ class Checkpointer:
 
     Raises:
         BusyError: another live process writes to this run, or this one has it open already.
+        NotFoundError, FormatError ...: ``base`` is not there, or no file of weights.
         FormatError: there is a run.json that is none. Other files in the directory are left alone.
     """
 
@@ -94,6 +99,7 @@ class Checkpointer:
         effort: int = 0,
         threads: int = 0,
         memory_budget: int | None = None,
+        base: PathLike | None = None,
         rng: bool = True,
         when_busy: Literal["wait", "skip"] = "wait",
         lock_seconds: int = 60,
@@ -134,7 +140,8 @@ class Checkpointer:
         self._last: tuple[int, bool, list[Any]] | None = None  # step, final, fingerprint of the live tensors at the last save
         self.values: dict[str, Any] = {}
         self.restored: dict[str, Any] | None = None
-        self._run = _core.Run(self.dir, options, whole("key_every", key_every, 1, 4096), keep, when_busy == "skip", seconds)
+        every_key = whole("key_every", key_every, 1, 4096)
+        self._run = _core.Run(self.dir, options, every_key, keep, when_busy == "skip", seconds, base)
         # At the end of the process, too, a save in flight is finished.
         self._finalizer = weakref.finalize(self, _close_quietly, self._run)
         self._handlers: dict[int, Any] = {}

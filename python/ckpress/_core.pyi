@@ -39,6 +39,7 @@ class Run:
         keep_last: int,
         skip_when_busy: bool,
         lock_seconds: int,
+        base: str | bytes | os.PathLike[str] | None,
         /,
     ) -> None: ...
     def save(
@@ -117,7 +118,9 @@ class Search:
     @property
     def done(self) -> bool: ...
 
-def open_run(dir: str | bytes | os.PathLike[str], step: int, verify_payload: bool, /) -> Checkpoint: ...
+def open_run(
+    dir: str | bytes | os.PathLike[str], step: int, verify_payload: bool, base: str | bytes | os.PathLike[str] | None = ..., /
+) -> Checkpoint: ...
 def open_file(path: str | bytes | os.PathLike[str], bases: Any, /) -> Checkpoint: ...
 def save(
     path: str | bytes | os.PathLike[str],

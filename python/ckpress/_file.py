@@ -65,7 +65,15 @@ def open_checkpoint(path: PathLike, base: PathLike | Sequence[PathLike] | None =
     """An open ``_core.Checkpoint`` of a file, a run (its newest valid one) or ``run@step``."""
     name = os.fspath(path)
     place = _in_run(name)
-    return _open_file(name, _bases(base)) if place is None else _core.open_run(*place, verify)
+    return _open_file(name, _bases(base)) if place is None else _core.open_run(*place, verify, _base_model(base))
+
+
+def _base_model(base: PathLike | Sequence[PathLike] | None) -> str | None:
+    """The one file that a run may need."""
+    bases = _bases(base)
+    if len(bases) > 1:
+        raise make(InvalidError, f"a run has one base model, not {len(bases)}")
+    return bases[0] if bases else None
 
 
 def _in_run(name: str) -> tuple[str, int] | None:
@@ -158,7 +166,7 @@ def load(
 
     Args:
         path: a ``.ckp`` file, a run directory (its newest valid checkpoint), or ``"runs/gpt@12000"`` (that step).
-        base: the file or files that a delta file was made against.
+        base: the file or files that a delta file was made against; of a run its base model, if that is no longer where training found it.
         framework: ``"torch"``, ``"numpy"`` or ``"buffer"``; None: as saved, else what is installed.
         device: move torch tensors there.
         threads: 0: one a processor.
@@ -340,7 +348,7 @@ def decompress(
     Args:
         src: a ``.ckp`` file, a run's directory (its newest whole checkpoint) or ``"run@step"``.
         dst: the file to write.
-        base: of a delta file: its base, and the base's own bases, nearest first.
+        base: of a delta file: its base, and the base's own bases, nearest first; of a run its base model, if that was moved.
 
     Raises:
         NotFoundError, CorruptError, TruncatedError, BaseMismatchError: with file, tensor and offset; ExistsError: ``dst``, without ``overwrite``.
@@ -348,7 +356,7 @@ def decompress(
     options = coding("lossless", 1.0, threads, 0, memory_budget)
     place = _in_run(os.fspath(src))
     if place is not None:
-        ck = _core.open_run(*place, False)
+        ck = _core.open_run(*place, False, _base_model(base))
         try:
             return Converted(**_core.export(ck, dst, options, overwrite, progress))
         finally:

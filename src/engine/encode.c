@@ -98,7 +98,7 @@ encode_lossless(ckpi_pred *pred, size_t g, ckpi_stage *s, ckpi_effort effort, bo
                 ckp_error *err)
 {
     const ckpi_group *grp = &pred->layout->g[g];
-    const uint8_t *base = s->key ? NULL : pred->raw[g];
+    const uint8_t *base = s->w_key ? NULL : pred->raw[g];
     const ckpi_block b = ckpi_block_of(grp->dtype, s->raw, base, grp->bytes, context_cols(pred->table, grp));
 
     ckp_status st = set_pieces(e, grp, NULL, err);
@@ -284,7 +284,7 @@ encode_w(const lossy *x, ckpi_encoded *e, ckp_error *err)
     ckp_status st = set_pieces(e, x->grp, NULL, err);
     if (st != CKP_OK)
         return st;
-    head(e, x->grp->role, CKPI_QUANT_W, c.dtype, !x->s->key);
+    head(e, x->grp->role, CKPI_QUANT_W, c.dtype, !x->s->w_key);
     put_steps(&e->body, x->s->wstep, x->grp->n_pieces, x->grp->has_v || x->grp->has_m);
     const size_t params = e->body.len;
     ckpi_params_put_escapes(&e->body, x->s->wesc.at, x->s->wesc.n, width_of(c.dtype));
@@ -336,7 +336,7 @@ encode_exact_w(const lossy *x, ckpi_encoded *e, ckp_error *err)
     void *base = NULL;
 
     ckp_status st = set_pieces(e, x->grp, NULL, err);
-    if (st == CKP_OK && !x->s->key) {
+    if (st == CKP_OK && !x->s->w_key) {
         base = ckpi_scratch_get(x->ws, (size_t)x->grp->bytes);
         if (base == NULL)
             return ckpi_fail(err, CKP_ENOMEM, "no memory for the base of %zu weights", n);
@@ -414,7 +414,7 @@ ckpi_encode_weights_size(ckpi_pred *pred, size_t g, ckpi_stage *s, ckpi_effort e
     if (grp->lossy) {
         st = encode_weights(&x, &e, err);
     } else {
-        const ckpi_block b = ckpi_block_of(grp->dtype, s->raw, s->key ? NULL : pred->raw[g], grp->bytes, context_cols(pred->table, grp));
+        const ckpi_block b = ckpi_block_of(grp->dtype, s->raw, s->w_key ? NULL : pred->raw[g], grp->bytes, context_cols(pred->table, grp));
         st = encode_bytes(&e, &b, effort, ws, cpu, err);
     }
     *bytes = e.body.len;

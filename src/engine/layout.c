@@ -8,6 +8,12 @@
 #include "engine/layout.h"
 
 bool
+ckpi_group_is_weight(const ckpi_group *g)
+{
+    return g->role == CKP_ROLE_WEIGHT || g->role == CKP_ROLE_MASTER;
+}
+
+bool
 ckpi_is_small_float(ckp_dtype dt)
 {
     return dt == CKP_F32 || dt == CKP_BF16 || dt == CKP_F16;

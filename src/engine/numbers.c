@@ -16,6 +16,8 @@
 #define RMS_FLOOR (1.0 / 64.0)
 /* Of the second moments, every 61st (a prime: rows differ in phase) tells the mean logarithm before the first save. */
 #define LOG_SAMPLE 61
+/* Of the weights, every 61st tells how far a training has come from its base model at its first save. */
+#define MOVE_SAMPLE 61
 
 static double
 power(double b, uint64_t t)
@@ -62,7 +64,7 @@ shape_of(const ckpi_pred *d, const ckpi_group *grp)
 static double
 key_share(const ckpi_pass *p)
 {
-    return p->key && !p->lone ? 0.5 : 1.0;
+    return p->key && !p->lone && !p->on_model ? 0.5 : 1.0;
 }
 
 /* A step by name: small tensors are no exception, and neither the model's RMS nor the movement counts. */
@@ -102,11 +104,14 @@ ckpi_pass_wstep(const ckpi_pass *p, size_t g, uint32_t tensor)
 
 /* ---- from the live tensors, before a key ------------------------------------------------------------------------ */
 
+typedef struct sampled { double sum; uint64_t n; } sampled;
+
 typedef struct survey {
     const ckpi_pass *p;
     ckpi_wstats **w;             /* by group, by piece */
     int64_t (*lsum)[2];          /* by group */
     uint64_t (*lcount)[2];
+    sampled *move;               /* by group: from the base model */
     bool squares;                /* second round */
 } survey;
 
@@ -120,6 +125,30 @@ sample_logs(const float *x, size_t n, bool momentum, int64_t *sum, uint64_t *cou
         const int32_t l = ckpi_log2_half(momentum ? fabsf(x[i]) : x[i]);
         *sum += momentum ? 2 * l : l;
         *count += 1;
+    }
+}
+
+/* How far weights are from the base model's. One of zeros is not there: a tensor that only this run has. */
+static void
+sample_movement(const survey *s, size_t g, size_t k, const float *w, size_t n)
+{
+    const ckpi_group *grp = &s->p->pred->layout->g[g];
+    const float *base = s->p->pred->rec[g].wrec;
+
+    sampled here = {0};
+    bool there = false;
+
+    for (size_t i = 0; i < k; i++)
+        base += grp->piece[i].count;
+    for (size_t i = 0; i < n; i += MOVE_SAMPLE) {
+        const double d = (double)w[i] - (double)base[i];
+        there = there || fabsf(base[i]) > 0.0F;
+        here.sum += isfinite(d) ? d * d : 0.0;
+        here.n += isfinite(d);
+    }
+    if (there) {
+        s->move[g].sum += here.sum;
+        s->move[g].n += here.n;
     }
 }
 
@@ -138,6 +167,8 @@ survey_piece(survey *s, size_t g, size_t k, ckpi_scratch *ws, ckp_error *err)
         return st;
     if (s->squares) {
         ckpi_quant_wsq(w, n, p->pred->sq_exp[pc->tensor], &s->w[g][k], p->cpu);
+        if (p->on_model && !grp->fine)
+            sample_movement(s, g, k, w, n);
         return CKP_OK;
     }
     ckpi_quant_wmax(w, n, &s->w[g][k], p->cpu);
@@ -263,6 +294,22 @@ set_means(const ckpi_pass *p, const survey *s)
     }
 }
 
+/* A run's first movement: all that it has moved. Later saves measure their own. */
+static void
+set_movement(const ckpi_pass *p, const survey *s)
+{
+    sampled all = {0};
+
+    for (size_t g = 0; g < p->pred->layout->n; g++) {
+        all.sum += s->move[g].sum;
+        all.n += s->move[g].n;
+    }
+    if (!p->on_model || p->lasting == NULL || p->lasting->moved || !(all.sum > 0.0))
+        return;
+    p->lasting->move = sqrt(all.sum / (double)all.n);
+    p->lasting->moved = true;
+}
+
 static ckp_status
 survey_alloc(survey *s, const ckpi_layout *l, ckp_error *err)
 {
@@ -271,7 +318,8 @@ survey_alloc(survey *s, const ckpi_layout *l, ckp_error *err)
     s->w = ckpi_calloc(l->n, sizeof *s->w);
     s->lsum = ckpi_calloc(l->n, sizeof *s->lsum);
     s->lcount = ckpi_calloc(l->n, sizeof *s->lcount);
-    ok = s->w != NULL && s->lsum != NULL && s->lcount != NULL;
+    s->move = ckpi_calloc(l->n, sizeof *s->move);
+    ok = s->w != NULL && s->lsum != NULL && s->lcount != NULL && s->move != NULL;
     for (size_t g = 0; ok && g < l->n; g++) {
         s->w[g] = ckpi_calloc(l->g[g].n_pieces, sizeof **s->w);
         ok = s->w[g] != NULL;
@@ -297,12 +345,14 @@ ckpi_pass_prepare(ckpi_ctx *ctx, const ckpi_pass *p, ckp_error *err)
         goto done;
     sum_up(p, get_surveyed, &s);
     set_means(p, &s);
+    set_movement(p, &s);
 done:
     for (size_t g = 0; s.w != NULL && g < l->n; g++)
         free(s.w[g]);
     free(s.w);
     free(s.lsum);
     free(s.lcount);
+    free(s.move);
     return st;
 }
 

@@ -308,7 +308,11 @@ typedef ckp_status (*step_fn)(ckpi_replay *r, const ckpi_chunk *k, size_t level,
 static ckp_status
 do_v(ckpi_replay *r, const ckpi_chunk *k, size_t level, ckp_error *err)
 {
-    (void)level;
+    /* exact ones, below weights that are exact too (a base model): nothing is scaled by them, and no later code refers to them */
+    if (level != 0 && k->quant == CKPI_QUANT_NONE) {
+        r->v_known = r->fac_known = false;
+        return CKP_OK;
+    }
     return step_v(r, k, err);
 }
 

@@ -200,9 +200,10 @@ piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
         .grid = ckpi_recon_grid(&p->pred->rec[g], k, (size_t)pc->count, grp->has_v),
         .w_dtype = grp->dtype,
         .key = p->key,
+        .w_based = p->on_model,
         .vstay = (float)set->vstay,
         .wstep = s->wstep[k],
-        .round = p->key ? CKPI_ROUND_NEAREST : CKPI_ROUND_PHASE,
+        .round = p->key && !p->on_model ? CKPI_ROUND_NEAREST : CKPI_ROUND_PHASE,
         .phase_key = ckpi_rng_key(p->run_key, p->restore_count, ckpi_hash64(name, strlen(name)), pc->first >> 32),
         .first = (uint32_t)pc->first,
         .mkind = !grp->has_m ? CKPI_M_NONE : fine ? CKPI_M_UNIFORM : set->mkind,
@@ -354,6 +355,7 @@ ckpi_pass_group(const ckpi_pass *p, size_t g, ckpi_stage *s, ckpi_scratch *ws, c
     ckp_status st = CKP_OK;
 
     s->key = p->key;
+    s->w_key = p->key && !(p->on_model && ckpi_group_is_weight(grp));
     s->exact_w = grp->lossy && p->set->exact_weights;
     s->indexed = ckpi_dq_takes(grp, p->set);
     s->wesc.n = s->mesc.n = s->vesc.n = s->idx.n_kept = 0;

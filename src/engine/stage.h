@@ -29,7 +29,8 @@ typedef struct ckpi_stage {
     /* lossless: the bytes; also the weights of a final save */
     uint8_t *raw;
     uint64_t raw_len;
-    bool key;                                  /* nothing here refers to a base */
+    bool key;                                  /* nothing here refers to a base ... */
+    bool w_key;                                /* ... but weights do, of a key on a base model */
     bool exact_w, indexed;
 } ckpi_stage;
 
@@ -43,6 +44,7 @@ typedef struct ckpi_pass {
     ckpi_lasting *lasting;       /* NULL: a lone file */
     ckpi_dq *dq;                 /* with set->dynaquant */
     bool key;
+    bool on_model;               /* of a key: its weights are predicted from a base model's, which are in the predictor */
     bool lone;                   /* a single file: nothing will be coded against it, so it rounds to nearest */
     uint64_t run_key, restore_count;           /* of the frozen phases */
     uint32_t cpu;

@@ -37,6 +37,7 @@ ckpi_manifest_free(ckpi_manifest *m)
     free(m->library);
     free(m->parent);
     free(m->base_dir);
+    free(m->base_model);
     free(m->profile);
     free(m->errors);
     free(m);
@@ -171,7 +172,7 @@ ckpi_manifest_copy(ckpi_manifest **out, const ckpi_manifest *m, ckp_error *err)
     if (c == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "no memory for a manifest");
     *c = *m;
-    c->library = c->parent = c->base_dir = c->profile = c->errors = NULL;
+    c->library = c->parent = c->base_dir = c->base_model = c->profile = c->errors = NULL;
     c->shards = NULL;
     c->metrics = c->settings = NULL;
     c->n_shards = c->n_metrics = c->n_settings = 0;
@@ -180,6 +181,8 @@ ckpi_manifest_copy(ckpi_manifest **out, const ckpi_manifest *m, ckp_error *err)
         st = ckpi_manifest_set(&c->parent, m->parent, err);
     if (st == CKP_OK)
         st = ckpi_manifest_set(&c->base_dir, m->base_dir, err);
+    if (st == CKP_OK)
+        st = ckpi_manifest_set(&c->base_model, m->base_model, err);
     if (st == CKP_OK)
         st = ckpi_manifest_set(&c->profile, m->profile, err);
     if (st == CKP_OK)
@@ -303,12 +306,16 @@ check_shards(const ckpi_manifest *m, ckp_error *err)
 static ckp_status
 check_kind(const ckpi_manifest *m, ckp_error *err)
 {
+    if (m->base_model != NULL && (m->base_model[0] == '\0' || strlen(m->base_model) > CKPI_MAX_NAME))
+        return invalid(err, "base_model", "is empty or too long");
     if (m->kind == CKPI_CKPT_KEY)
         return m->base_dir != NULL || !ckpi_id_is_zero(m->base) || m->chain != 0 ? invalid(err, "base", "is given for a key") : CKP_OK;
     if (m->kind != CKPI_CKPT_DELTA)
         return invalid(err, "kind", "is neither key nor delta");
     if (m->base_dir == NULL || ckpi_id_is_zero(m->base))
         return invalid(err, "base", "is missing for a delta");
+    if (m->base_model != NULL)
+        return invalid(err, "base_model", "is given for a delta: its key has it");
     if (m->chain == 0 || m->chain > CKPI_MAX_CHAIN)
         return invalid(err, "chain", "is out of range for a delta");
     return CKP_OK;

@@ -39,6 +39,7 @@ typedef struct ckpi_manifest {
     ckpi_ckpt_kind kind;
     char *base_dir;                /* delta: directory of its base, never a path; NULL for a key */
     ckpi_id base;                  /* delta: content id of its base */
+    char *base_model;              /* key: path, as its writer had it, of the file that its weights are predicted from; NULL: none */
     uint32_t chain;                /* 0 for a key, the base's + 1 for a delta; at most CKPI_MAX_CHAIN */
     char *profile;                 /* "lossless", "resume", "small", "weights" */
     uint32_t restores;             /* restored checkpoint's + 1 */

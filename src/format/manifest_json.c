@@ -90,6 +90,7 @@ put_all(json_t *o, const ckpi_manifest *m, json_t *errors)
         && ckpi_jput_str(o, "parent", m->parent)
         && ckpi_jput_str(o, "kind", m->kind == CKPI_CKPT_KEY ? "key" : "delta")
         && put_base(o, m)
+        && (m->base_model == NULL || ckpi_jput_str(o, "base_model", m->base_model))
         && ckpi_jput_u64(o, "chain", m->chain)
         && ckpi_jput_str(o, "profile", m->profile)
         && ckpi_jput_u64(o, "restores", m->restores)
@@ -207,6 +208,8 @@ get_all(ckpi_jrd *r, ckpi_manifest *m)
     take_str(r, &m->library, ckpi_jrd_str_or_null(r, "library"));
     take_str(r, &m->parent, ckpi_jrd_str_or_null(r, "parent"));
     get_base(r, m);
+    if (json_object_get(r->obj, "base_model") != NULL)
+        take_str(r, &m->base_model, ckpi_jrd_str_or_null(r, "base_model"));
     m->chain = (uint32_t)ckpi_jrd_u64(r, "chain", CKPI_MAX_CHAIN);
     take_str(r, &m->profile, ckpi_jrd_str(r, "profile"));
     m->restores = (uint32_t)ckpi_jrd_u64(r, "restores", UINT32_MAX);

@@ -85,7 +85,7 @@ set_params(job *j)
                              .t = in->mkind == CKPI_M_THREE ? in->mt / in->kc : in->kc / in->mt,
                              .unit = in->kc * CKPI_Q_U_ONE,
                              .cap = CKPI_Q_U_MAX / in->kc};
-    j->w = (ckpi_q_wpar){.step = in->wstep, .dtype = in->w_dtype, .key = in->key, .phase = in->round == CKPI_ROUND_PHASE};
+    j->w = (ckpi_q_wpar){.step = in->wstep, .dtype = in->w_dtype, .key = in->key && !in->w_based, .phase = in->round == CKPI_ROUND_PHASE};
     if (in->w != NULL) {
         j->w.err_unit = ckpi_q_err_unit(in->wstep.qhi);
         j->w.sq_unit = ckpi_q_sq_unit(in->wsq_exp);

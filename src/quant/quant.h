@@ -96,6 +96,7 @@ typedef struct ckpi_enc_in {
     float *wrec;                 /* in: w^ of the base (for a key: ignored, taken as 0); out: w^ . dtype rounding: wrec_dtype */
     ckp_dtype w_dtype;           /* CKP_F32, CKP_BF16 or CKP_F16: w^ is rounded to it (nearest even) before it is kept */
     bool key;                    /* no base: w^_base = +0 and v base code = 0 */
+    bool w_based;                /* of a key: its weights have a base all the same, in wrec (a base model) */
     float vstay;                 /* a v keeps its base's code while it is within so many steps of it: to 1; 0: nearest */
     ckpi_wstep wstep;
     ckpi_round round;

@@ -27,6 +27,8 @@ ckp_checkpoint_hold(ckp_checkpoint *ck, uint64_t max_bytes, ckp_error *err)
 
     for (size_t l = 0; st == CKP_OK && l < ck->lin->n; l++) {
         const ckpi_fmt_file *f = ck->lin->level[l].f;
+        if (f == ck->model.f)    /* is in memory */
+            break;
         if (f->length > left)
             return ckpi_fail(err, CKP_ELIMIT, "the chain's files have more than %llu bytes", (unsigned long long)max_bytes);
         left -= f->length;
@@ -42,6 +44,8 @@ ckp_checkpoint_close(ckp_checkpoint *ck)
     if (ck == NULL)
         return;
     ckpi_lineage_free(ck->lin);
+    ckpi_buf_free(&ck->model.bytes);
+    free(ck->model_path);
     ckpi_store_free(ck->store);
     ckpi_manifest_free(ck->manifest);
     ckpi_buf_free(&ck->notes);
@@ -135,20 +139,23 @@ ckpi_checkpoint_open_shard(ckpi_store *s, const char *dir, const ckpi_manifest *
 
 /* ch: from the key to the checkpoint itself. */
 static ckp_status
-open_chain(ckp_checkpoint *ck, const ckpi_chain *ch, bool verify_payload, ckp_error *err)
+open_chain(ckp_checkpoint *ck, const ckpi_chain *ch, const char *base_model, bool verify_payload, ckp_error *err)
 {
-    ckpi_fmt_file **files = ckpi_calloc(ch->n, sizeof *files);
-    ckp_status st = files != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a chain of %zu", ch->n);
+    const size_t n = ch->n + (ch->m[0]->base_model != NULL);
+    ckpi_fmt_file **files = ckpi_calloc(n, sizeof *files);
+    ckp_status st = files != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a chain of %zu", n);
 
     for (size_t i = 0; st == CKP_OK && i < ch->n; i++)
         st = ckpi_checkpoint_open_shard(ck->store, ch->dir[ch->n - 1 - i], ch->m[ch->n - 1 - i], &files[i], err);
+    if (st == CKP_OK && n != ch->n)
+        st = ckpi_checkpoint_open_model(ck, ch->m[0], files[ch->n - 1], base_model, &files[ch->n], err);
     if (st != CKP_OK) {
-        for (size_t i = 0; files != NULL && i < ch->n; i++)
+        for (size_t i = 0; files != NULL && i < n; i++)
             ckpi_fmt_close(files[i]);
         free(files);
         return st;
     }
-    st = ckpi_checkpoint_from_files(ck, files, ch->n, err);
+    st = ckpi_checkpoint_from_files(ck, files, n, err);
     free(files);
     if (st == CKP_OK && verify_payload)
         st = check_payload(ck, err);
@@ -162,10 +169,14 @@ static void
 drop_contents(ckp_checkpoint *ck)
 {
     ckpi_lineage_free(ck->lin);
+    ckpi_buf_free(&ck->model.bytes);
     ckpi_manifest_free(ck->manifest);
+    free(ck->model_path);
     free(ck->unit);
     free(ck->unit_of);
     ck->lin = NULL;
+    ck->model = (ckpi_base_file){0};
+    ck->model_path = NULL;
     ck->manifest = NULL;
     ck->unit = NULL;
     ck->unit_of = NULL;
@@ -202,7 +213,7 @@ newer_came(ckp_checkpoint *ck, uint64_t tried)
 
 /* From the newest down to the first that opens. *tried: the newest that was looked at. */
 static ckp_status
-open_downwards(ckp_checkpoint *ck, bool verify_payload, uint64_t *tried, ckp_error *err)
+open_downwards(ckp_checkpoint *ck, const char *base_model, bool verify_payload, uint64_t *tried, ckp_error *err)
 {
     uint64_t below = UINT64_MAX;
 
@@ -213,15 +224,16 @@ open_downwards(ckp_checkpoint *ck, bool verify_payload, uint64_t *tried, ckp_err
         ckp_status st = ckpi_store_latest(ck->store, below, &ch, &ck->notes, err);
         if (st != CKP_OK)
             return st;
-        st = open_chain(ck, &ch, verify_payload, &e);
+        st = open_chain(ck, &ch, base_model, verify_payload, &e);
         below = ch.m[ch.n - 1]->sequence;
         *tried = CKPI_MAX(*tried, below);
-        if (st != CKP_OK && is_damage(st))
+        const bool damage = is_damage(st) && !ck->model_fails;
+        if (st != CKP_OK && damage)
             add_note(ck, ch.dir[ch.n - 1], &e);
         ckpi_chain_free(&ch);
-        if (st != CKP_OK && !is_damage(st) && err != NULL)
+        if (st != CKP_OK && !damage && err != NULL)
             *err = e;
-        if (st == CKP_OK || !is_damage(st))
+        if (st == CKP_OK || !damage)
             return st;
         drop_contents(ck);
         if (newer_came(ck, *tried))
@@ -230,14 +242,14 @@ open_downwards(ckp_checkpoint *ck, bool verify_payload, uint64_t *tried, ckp_err
 }
 
 static ckp_status
-open_newest(ckp_checkpoint *ck, bool verify_payload, ckp_error *err)
+open_newest(ckp_checkpoint *ck, const char *base_model, bool verify_payload, ckp_error *err)
 {
     uint64_t tried = 0;
     ckp_status st = CKP_ENOTFOUND;
 
     for (int look = 0; look < MAX_LOOKS && st == CKP_ENOTFOUND; look++) {
         ckpi_buf_clear(&ck->notes);
-        st = open_downwards(ck, verify_payload, &tried, err);
+        st = open_downwards(ck, base_model, verify_payload, &tried, err);
         if (st != CKP_ENOTFOUND || !newer_came(ck, tried))
             break;
     }
@@ -275,6 +287,12 @@ finish_open(ckp_checkpoint **out, ckp_checkpoint *ck, ckp_status st, const char 
 ckp_status
 ckp_checkpoint_open_run(ckp_checkpoint **out, const char *dir, int64_t step, bool verify_payload, ckp_error *err)
 {
+    return ckp_checkpoint_open_run_on(out, dir, NULL, step, verify_payload, err);
+}
+
+ckp_status
+ckp_checkpoint_open_run_on(ckp_checkpoint **out, const char *dir, const char *base_model, int64_t step, bool verify_payload, ckp_error *err)
+{
     if (out == NULL || dir == NULL || step < CKP_STEP_NEWEST)
         return ckpi_fail(err, CKP_EINVAL, "checkpoint_open_run: bad argument");
     *out = NULL;
@@ -283,19 +301,19 @@ ckp_checkpoint_open_run(ckp_checkpoint **out, const char *dir, int64_t step, boo
         return CKP_ENOMEM;
     ckp_status st = open_store(ck, dir, err);
     if (st == CKP_OK && step == CKP_STEP_NEWEST) {
-        st = open_newest(ck, verify_payload, err);
+        st = open_newest(ck, base_model, verify_payload, err);
     } else if (st == CKP_OK) {
         ckpi_chain ch = CKPI_CHAIN_INIT;
         st = ckpi_store_at_step(ck->store, (uint64_t)step, &ch, err);
         if (st == CKP_OK)
-            st = open_chain(ck, &ch, verify_payload, err);
+            st = open_chain(ck, &ch, base_model, verify_payload, err);
         ckpi_chain_free(&ch);
     }
     return finish_open(out, ck, st, dir, err);
 }
 
 ckp_status
-ckpi_checkpoint_open_dir(ckp_checkpoint **out, const char *run_dir, const char *dir, bool verify_payload, ckp_error *err)
+ckpi_checkpoint_open_dir(ckp_checkpoint **out, const char *run_dir, const char *dir, const char *base_model, bool verify_payload, ckp_error *err)
 {
     ckpi_chain ch = CKPI_CHAIN_INIT;
 
@@ -307,7 +325,7 @@ ckpi_checkpoint_open_dir(ckp_checkpoint **out, const char *run_dir, const char *
     if (st == CKP_OK)
         st = ckpi_store_chain(ck->store, dir, &ch, err);
     if (st == CKP_OK)
-        st = open_chain(ck, &ch, verify_payload, err);
+        st = open_chain(ck, &ch, base_model, verify_payload, err);
     ckpi_chain_free(&ch);
     return finish_open(out, ck, st, dir, err);
 }
@@ -319,7 +337,7 @@ ckp_checkpoint_open(ckp_checkpoint **out, ckp_run *run, int64_t step, ckp_error 
     if (st != CKP_OK)
         return st;
     ckpi_session_drain(run);
-    return ckp_checkpoint_open_run(out, run->dir, step, true, err);
+    return ckp_checkpoint_open_run_on(out, run->dir, run->opt.base_model, step, true, err);
 }
 
 /* ---- plain files ------------------------------------------------------------------------------------------------- */

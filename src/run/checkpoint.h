@@ -4,6 +4,7 @@
 #define CKPI_RUN_CHECKPOINT_H
 #include <ckpress/run.h>
 #include "engine/decode.h"
+#include "run/base_model.h"
 #include "store/store.h"
 
 struct ckp_checkpoint {
@@ -16,12 +17,22 @@ struct ckp_checkpoint {
     char name[256];
     char *run_dir;               /* NULL for plain files */
     ckpi_manifest *manifest;     /* NULL for plain files */
+    ckpi_base_file model;        /* last of the lineage, where its key has a base model */
+    char *model_path;            /* of that */
+    bool model_fails;            /* it is not there: nothing is wrong with the checkpoint */
     ckpi_buf notes;              /* NUL-terminated */
 };
 
 CKP_MUST_USE ckp_status ckpi_checkpoint_check(const ckp_checkpoint *ck, ckp_error *err);
+/*
+ * The last file of a chain, for a key whose manifest names a base model: from `given` (may be NULL), from the run's directory, or from where it
+ * was. CKP_EBASE: not there, or another.
+ */
+CKP_MUST_USE ckp_status ckpi_checkpoint_open_model(ckp_checkpoint *ck, const ckpi_manifest *key, const ckpi_fmt_file *key_file, const char *given,
+                                                   ckpi_fmt_file **out, ckp_error *err);
 /* Of a directory of a run (no fall-back). */
-CKP_MUST_USE ckp_status ckpi_checkpoint_open_dir(ckp_checkpoint **out, const char *run_dir, const char *dir, bool verify_payload, ckp_error *err);
+CKP_MUST_USE ckp_status ckpi_checkpoint_open_dir(ckp_checkpoint **out, const char *run_dir, const char *dir, const char *base_model,
+                                                 bool verify_payload, ckp_error *err);
 /* Takes the opened files; fills lineage and units. */
 CKP_MUST_USE ckp_status ckpi_checkpoint_from_files(ckp_checkpoint *ck, ckpi_fmt_file **files, size_t n, ckp_error *err);
 /* CKP_EUNSUPPORTED for a tensor that has no elements of its own in the file but is derived from another's (copy_of). */

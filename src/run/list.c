@@ -154,7 +154,7 @@ nothing_valid(verify_job *j, const char *dir, size_t incomplete)
 }
 
 static ckp_status
-verify_run(verify_job *j, const char *dir, ckp_error *err)
+verify_run(verify_job *j, const char *dir, const char *base_model, ckp_error *err)
 {
     ckpi_store *s = NULL;
     ckpi_entries all = {0};
@@ -173,7 +173,7 @@ verify_run(verify_job *j, const char *dir, ckp_error *err)
         if (all.v[i].health == CKPI_HEALTH_INCOMPLETE || all.v[i].health == CKPI_HEALTH_DELETING)
             continue;
         checkpoints++;
-        const ckp_status one = ckpi_checkpoint_open_dir(&ck, dir, all.v[i].dir, false, &e);
+        const ckp_status one = ckpi_checkpoint_open_dir(&ck, dir, all.v[i].dir, base_model, false, &e);
         if (one != CKP_OK)
             finding(j, all.v[i].dir, one, &e);
         else
@@ -209,7 +209,7 @@ ckp_verify(const char *path, const char *const *bases, size_t n_bases, ckp_verif
         return ckpi_fail(err, CKP_EINVAL, "verify: bad argument");
     ckpi_error_clear(&e);
     if (is_directory(path)) {
-        st = verify_run(&j, path, err);
+        st = verify_run(&j, path, n_bases != 0 ? bases[0] : NULL, err);
     } else {
         const ckp_status one = ckp_checkpoint_open_file(&ck, path, bases, n_bases, &e);
         if (one != CKP_OK)

@@ -55,6 +55,7 @@ drop_pred(ckp_run *run)
     run->stages = NULL;
     ckpi_pred_free(run->pred);
     run->pred = NULL;
+    run->model_content = (ckpi_id){0, 0};
     run->key_next = true;
 }
 
@@ -151,7 +152,7 @@ count_raw(ckpi_save_job *job, const ckpi_table *t)
 static ckpi_pass
 pass_of(ckp_run *run, const ckp_state *state)
 {
-    return (ckpi_pass){.pred = run->pred, .state = state, .set = &run->job.set, .dq = &run->dq, .lasting = &run->lasting, .key = run->job.key,
+    return (ckpi_pass){.pred = run->pred, .state = state, .set = &run->job.set, .dq = &run->dq, .lasting = &run->lasting, .key = run->job.key, .on_model = run->job.on_model,
                        .run_key = ckpi_store_run_id(run->store).lo, .restore_count = run->restore_count, .cpu = run->front->cpu};
 }
 
@@ -178,6 +179,12 @@ take(ckp_run *run, ckp_state *state, const ckp_dynaquant *config, ckpi_pass *pas
     if (st != CKP_OK)
         return st;
     job->key = job->key || run->key_next || run->base.chain + 1 >= run->opt.key_every;
+    job->inline_pass = memory_need(run->pred->layout, &job->set) > ckpi_memory_budget(&run->opt.coding);
+    job->on_model = job->key && run->model != NULL && !job->inline_pass;
+    if (job->on_model)
+        st = ckpi_session_load_model(run, err);
+    if (st != CKP_OK)
+        return st;
     count_raw(job, run->pred->table);
     *pass = pass_of(run, state);
     const bool rescaled = lossy && ckpi_pass_rescaled(pass);
@@ -191,7 +198,6 @@ take(ckp_run *run, ckp_state *state, const ckp_dynaquant *config, ckpi_pass *pas
         st = prepare_dynaquant(run, pass, config, err);
     if (st != CKP_OK)
         return st;
-    job->inline_pass = memory_need(run->pred->layout, &job->set) > ckpi_memory_budget(&run->opt.coding);
     if (job->inline_pass) {
         empty_stages(run);
         job->pass = pass;

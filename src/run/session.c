@@ -34,6 +34,8 @@ check_options(const ckp_run_options *o, ckp_error *err)
         return ckpi_fail(err, CKP_EINVAL, "run options of size %zu; this library knows %zu", o->size, sizeof *o);
     if (o->key_every == 0 || o->key_every > CKPI_MAX_CHAIN)
         return ckpi_fail(err, CKP_EINVAL, "key_every %u is not between 1 and %u", o->key_every, (unsigned)CKPI_MAX_CHAIN);
+    if (o->base_model != NULL && o->key_every == CKPI_MAX_CHAIN)
+        return ckpi_fail(err, CKP_EINVAL, "key_every %u: with a base model less than %u", o->key_every, (unsigned)CKPI_MAX_CHAIN);
     if (o->lock_seconds < 2 || o->lock_seconds > 86400)
         return ckpi_fail(err, CKP_EINVAL, "lock_seconds %u is not between 2 and 86400", o->lock_seconds);
     if ((unsigned)o->busy > CKP_BUSY_SKIP)
@@ -89,6 +91,9 @@ ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_err
     if (st == CKP_OK && opt != NULL && opt->coding.dynaquant != NULL)
         st = ckpi_dynaquant_copy(&run->dynaquant, opt->coding.dynaquant, err);
     run->opt.coding.dynaquant = run->dynaquant;
+    if (st == CKP_OK && run->opt.base_model != NULL)
+        st = ckpi_base_model_open(&run->model, run->opt.base_model, err);
+    run->opt.base_model = run->model != NULL ? ckpi_base_model_path(run->model) : NULL;
     if (st == CKP_OK)
         st = ckpi_fs_posix(&fs, dir, true, err);
     if (st == CKP_OK)
@@ -198,6 +203,7 @@ ckp_run_close(ckp_run *run, ckp_error *err)
     ckpi_steps_free(run->steps, run->opt.coding.n_steps);
     ckpi_dynaquant_unbind(&run->dq);
     ckpi_dynaquant_free(run->dynaquant);
+    ckpi_base_model_free(run->model);
     free(run->dir);
     free(run);
     return st;

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <ckpress/run.h>
 #include "engine/encode.h"
+#include "run/base_model.h"
 #include "run/dynaquant.h"
 #include "run/profile.h"
 #include "store/store.h"
@@ -23,6 +24,7 @@
 typedef struct ckpi_save_job {
     uint64_t step;
     bool key;
+    bool on_model;               /* a key whose weights are predicted from the base model's */
     bool inline_pass;            /* stages do not fit the budget: the pass is part of the encoding, on the caller's thread */
     const ckpi_pass *pass;       /* then */
     ckpi_settings set;
@@ -40,6 +42,7 @@ typedef struct ckpi_base_ref {
     char dir[CKPI_DIR_NAME_MAX];
     ckpi_id checkpoint, shard;   /* content ids */
     uint32_t chain;
+    bool on_model;               /* that of the key behind it */
     uint64_t key_bytes;          /* of the key's shard behind it; 0: not known */
     ckpi_id table_content;       /* shard that stores table and tree */
     ckpi_buf table_tree;         /* that tree, the dictionary for later ones */
@@ -58,6 +61,8 @@ struct ckp_run {
     ckpi_pred *pred;             /* NULL before the first save */
     ckpi_stage *stages;          /* by group of pred */
     ckpi_lasting lasting;
+    ckpi_base_model *model;      /* of opt.base_model; or NULL */
+    ckpi_id model_content;       /* of its file for pred's table and layout; zero: not known */
     bool key_next;
     bool staged;                 /* a save is held: see ckp_run_stage */
     ckp_checkpoint *adopted;     /* restored from; the predictor is made of it at the next save */
@@ -79,6 +84,8 @@ struct ckp_run {
 
 /* The predictor from the adopted checkpoint, if there is one and it fits; else the next save is a key. */
 CKP_MUST_USE ckp_status ckpi_session_load(ckp_run *run, ckp_error *err);
+/* The base model's weights into the predictor, for a key. */
+CKP_MUST_USE ckp_status ckpi_session_load_model(ckp_run *run, ckp_error *err);
 /* Worker. */
 void *ckpi_session_worker(void *run);
 /* One job from begin to commit; also called on the caller's thread for inline passes. */

@@ -39,9 +39,15 @@ file_info(const ckp_run *run)
     if (!job->key) {
         i.is_delta = 1;
         i.features |= CKPI_FEAT_DELTA;
-        i.chain = (uint16_t)(run->base.chain + 1);
+        /* the base model is one more file in the chain */
+        i.chain = (uint16_t)(run->base.chain + 1 + run->base.on_model);
         i.base_content = run->base.shard;
         i.table_content = run->base.table_content;
+    } else if (job->on_model) {
+        i.is_delta = 1;
+        i.features |= CKPI_FEAT_DELTA;
+        i.chain = 1;
+        i.base_content = run->model_content;
     }
     return i;
 }
@@ -146,6 +152,8 @@ fill_manifest(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
         m->base = run->base.checkpoint;
         st = ckpi_manifest_set(&m->base_dir, run->base.dir, err);
     }
+    if (st == CKP_OK && job->on_model)
+        st = ckpi_manifest_set(&m->base_model, run->opt.base_model, err);
     for (size_t i = 0; st == CKP_OK && i < job->n_metrics; i++)
         st = ckpi_manifest_add_metric(m, job->metrics[i].name, job->metrics[i].value, err);
     if (st == CKP_OK)
@@ -158,13 +166,14 @@ fill_manifest(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
 
 /*
  * A delta as large as the key behind it saved nothing: what is saved is other by now (put in anew, or moved far in a few steps), and a chain that
- * begins with it is worth more than one that goes on. A final save's exact weights say nothing of that.
+ * begins with it is worth more than one that goes on. A final save's exact weights say nothing of that, and a key on a base model is no larger than
+ * a delta.
  */
 static bool
 pays(const ckp_run *run, const ckpi_fmt_sum *sum)
 {
     const ckpi_save_job *job = &run->job;
-    return job->key || job->set.exact_weights || run->base.key_bytes == 0 || sum->length < run->base.key_bytes - run->base.key_bytes / PAYS;
+    return job->key || run->base.on_model || job->set.exact_weights || run->base.key_bytes == 0 || sum->length < run->base.key_bytes - run->base.key_bytes / PAYS;
 }
 
 /* The committed checkpoint becomes the base of the next. */
@@ -175,6 +184,7 @@ become_base(ckp_run *run, const char *dir, const ckpi_manifest *m, const ckpi_fm
     ckp_status st = CKP_OK;
 
     if (job->key) {
+        run->base.on_model = job->on_model;
         run->base.table_content = sum->content;
         run->base.key_bytes = sum->length;
         ckpi_buf_clear(&run->base.table_tree);

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs that begin from a file of weights: what was not trained stays as it is there, and the file is proved at every restore. */
+#define _GNU_SOURCE
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "base/float.h"
+#include "model.h"
+
+#define SAVES 7
+
+/* A model in training with names of its own, and the file that it began from: fewer components in its names, one tensor in another dtype,
+   one that the model lacks, none for the head. */
+static void
+begin(model *m, const char *file)
+{
+    static const char *const names[] = {"net.enc.a", "net.enc.b", "net.h", "net.bias"};
+    model base = {.rng = test_rng_new("base model"), .step = 1};
+    ckp_error e = {0};
+
+    *m = (model){.rng = test_rng_new("base model"), .step = 1};
+    model_add_adam(m, names[0], CKP_F32, CKP_F32, (const uint64_t[4]){48, 96});
+    model_add_adam(m, names[1], CKP_F32, CKP_F32, (const uint64_t[4]){64, 80});
+    model_add_adam(m, names[2], CKP_F32, CKP_F32, (const uint64_t[4]){64, 65});
+    model_add_adam(m, names[3], CKP_F32, CKP_F32, (const uint64_t[4]){40});
+    model_add_adam(m, "net.head", CKP_F32, CKP_F32, (const uint64_t[4]){8, 600});
+    for (size_t i = 0; i < CHECK_COUNT(names); i++) {
+        const model_tensor *w = &m->t[3 * i];
+        model_tensor *b = model_add(&base, strchr(names[i], '.') + 1, CKP_ROLE_WEIGHT, NULL, i == 2 ? CKP_BF16 : CKP_F32, w->shape);
+        for (uint64_t k = 0; k < w->n; k++) {
+            model_set(b, k, model_get(w, k));
+            model_set(&m->t[3 * i], k, model_get(b, k));
+        }
+    }
+    (void)model_add(&base, "other", CKP_ROLE_WEIGHT, NULL, CKP_F32, (const uint64_t[4]){3});
+    ckp_state *s = model_state(&base);
+    assert_ok(ckp_file_save(file, s, NULL, NULL, true, &e));
+    ckp_state_free(s);
+    model_free(&base);
+}
+
+static ckp_run_options
+options(ckp_profile p, const char *file)
+{
+    ckp_run_options o = CKP_RUN_OPTIONS_INIT;
+    o.coding.profile = p;
+    o.key_every = 3;
+    o.base_model = file;
+    return o;
+}
+
+/* Trains rows 0 to 7 of each tensor, by little. */
+static void
+step(model *m)
+{
+    m->step++;
+    for (size_t i = 0; i < m->n; i += 3)
+        for (uint64_t k = 0; k < m->t[i].n && k < 8 * m->t[i].shape[m->t[i].ndim - 1]; k++)
+            model_set(&m->t[i], k, model_get(&m->t[i], k) + (float)(1e-4 * test_normal(&m->rng)));
+}
+
+static ckp_checkpoint *
+restore(const char *dir, const char *file, model *m)
+{
+    ckp_checkpoint *ck = NULL;
+    ckp_error e = {0};
+
+    const ckp_status st = ckp_checkpoint_open_run_on(&ck, dir, file, CKP_STEP_NEWEST, true, &e);
+    if (st != CKP_OK)
+        fail_msg("%s: %s", e.file, e.text);
+    if (model_read(ck, m, &e) != CKP_OK)
+        fail_msg("%s: %s: %s at %llu", e.file, e.tensor, e.text, (unsigned long long)e.offset);
+    return ck;
+}
+
+static ckp_checkpoint_info
+info(const ckp_checkpoint *ck)
+{
+    ckp_checkpoint_info i = {.size = sizeof i};
+    ckp_checkpoint_get_info(ck, &i);
+    return i;
+}
+
+/* Every save restored: what was not trained is the file's, bit for bit; the rest is near. Keys, deltas, a restart and a final save. */
+static void
+what_was_not_trained_stays(void **state)
+{
+    const char *dir = model_path(state, "run"), *file = model_path(state, "base.ckp");
+    ckp_save_options last = CKP_SAVE_OPTIONS_INIT;
+    model m, got;
+    ckp_error e = {0};
+
+    begin(&m, file);
+    model_copy(&got, &m);
+    ckp_run *run = model_run(dir, options(CKP_PROFILE_RESUME, file));
+    for (int i = 0; i < SAVES; i++) {
+        last.final = i == SAVES - 1;
+        if (i == 4) {
+            ckp_checkpoint *ck = NULL;
+            assert_ok(ckp_run_close(run, &e));
+            run = model_run(dir, options(CKP_PROFILE_RESUME, file));
+            assert_ok(ckp_checkpoint_open(&ck, run, CKP_STEP_NEWEST, &e));
+            assert_ok(model_read(ck, &m, &e));
+            assert_ok(ckp_run_adopt(run, ck, &e));
+            ckp_checkpoint_close(ck);
+        }
+        step(&m);
+        assert_ok(model_save(run, &m, &last, &e));
+        ckp_save_stats s = {.size = sizeof s};
+        ckp_run_stats(run, &s);
+        assert_int_equal(s.is_key, i % 3 == 0);
+        ckp_checkpoint *ck = restore(dir, NULL, &got);
+        assert_string_equal(ckp_checkpoint_base_model(ck) + strlen(ckp_checkpoint_base_model(ck)) - 8, "base.ckp");
+        ckp_checkpoint_close(ck);
+        for (size_t t = 0; t < 4; t++) {
+            const model_tensor *w = &m.t[3 * t], *r = &got.t[3 * t];
+            const uint64_t trained = w->ndim == 1 ? w->n : 8 * w->shape[1];
+            const double far = last.final ? 0.0 : 0.02;
+            for (uint64_t k = 0; k < w->n; k++) {
+                const double d = fabs((double)model_get(w, k) - (double)model_get(r, k));
+                assert_true(d <= (k < trained ? far : 0.0));
+            }
+        }
+    }
+    assert_ok(ckp_run_close(run, &e));
+    assert_ok(ckp_verify(dir, NULL, 0, CKP_VERIFY_DECODE, 1, NULL, NULL, &e));
+    model_free(&m);
+    model_free(&got);
+}
+
+/* Lossless too: the same bits, in fewer bytes than without. */
+static void
+lossless_keys_are_smaller(void **state)
+{
+    const char *dir[] = {model_path(state, "with"), model_path(state, "without")}, *file = model_path(state, "base.ckp");
+    uint64_t bytes[2];
+    model m, got;
+    ckp_error e = {0};
+
+    begin(&m, file);
+    model_copy(&got, &m);
+    step(&m);
+    for (int i = 0; i < 2; i++) {
+        ckp_run *run = model_run(dir[i], options(CKP_PROFILE_LOSSLESS, i == 0 ? file : NULL));
+        assert_ok(model_save(run, &m, NULL, &e));
+        assert_ok(ckp_run_close(run, &e));
+        model_clear(&got);
+        ckp_checkpoint *ck = restore(dir[i], NULL, &got);
+        assert_true(model_equal(&m, &got));
+        bytes[i] = info(ck).stored_by_role[CKP_ROLE_WEIGHT];
+        assert_true((ckp_checkpoint_base_model(ck) != NULL) == (i == 0));
+        ckp_checkpoint_close(ck);
+    }
+    assert_true(bytes[0] < bytes[1] / 2);
+    model_free(&m);
+    model_free(&got);
+}
+
+/* Gone: an error that names it, for the newest and for a step, and nothing is passed over. Found again in the run's directory, or as given. */
+static void
+it_is_found_or_named(void **state)
+{
+    const char *dir = model_path(state, "run"), *file = model_path(state, "base.ckp");
+    char *moved = strdup(model_path(state, "moved.ckp")), *beside = strdup(model_path(state, "run/base.ckp"));
+    model m, got;
+    ckp_checkpoint *ck = NULL;
+    ckp_error e = {0};
+
+    begin(&m, file);
+    model_copy(&got, &m);
+    ckp_run *run = model_run(dir, options(CKP_PROFILE_LOSSLESS, file));
+    assert_ok(model_save(run, &m, NULL, &e));
+    assert_ok(ckp_run_close(run, &e));
+    assert_int_equal(rename(file, moved), 0);
+    for (int64_t at = CKP_STEP_NEWEST; at <= 1; at += 2) {
+        assert_status(ckp_checkpoint_open_run(&ck, dir, at, true, &e), CKP_EBASE);
+        assert_non_null(strstr(e.file, "base.ckp"));
+        assert_non_null(strstr(e.text, "base model"));
+    }
+    assert_status(ckp_verify(dir, NULL, 0, CKP_VERIFY_STRUCTURE, 1, NULL, NULL, &e), CKP_EBASE);
+    ckp_checkpoint_close(restore(dir, moved, &got));
+    assert_true(model_equal(&m, &got));
+    assert_int_equal(rename(moved, beside), 0);
+    model_clear(&got);
+    ckp_checkpoint_close(restore(dir, NULL, &got));
+    assert_true(model_equal(&m, &got));
+    free(moved);
+    free(beside);
+    model_free(&m);
+    model_free(&got);
+}
+
+/* Another file, or the same with one bit changed, is refused before anything is decoded. */
+static void
+another_is_refused(void **state)
+{
+    const char *dir = model_path(state, "run"), *file = model_path(state, "base.ckp"), *other = model_path(state, "other.ckp");
+    model m, wrong;
+    ckp_checkpoint *ck = NULL;
+    ckp_error e = {0};
+
+    begin(&m, file);
+    model_copy(&wrong, &m);
+    ckp_run *run = model_run(dir, options(CKP_PROFILE_RESUME, file));
+    assert_ok(model_save(run, &m, NULL, &e));
+    assert_ok(ckp_run_close(run, &e));
+    model_set(&wrong.t[0], 4000, nextafterf(model_get(&wrong.t[0], 4000), 1.0F));
+    ckp_state *s = model_state(&wrong);
+    assert_ok(ckp_file_save(other, s, NULL, NULL, true, &e));
+    ckp_state_free(s);
+    assert_status(ckp_checkpoint_open_run_on(&ck, dir, other, CKP_STEP_NEWEST, true, &e), CKP_EBASE);
+    assert_non_null(strstr(e.text, "content id"));
+    model_store_file(other, "{}", 2);
+    assert_status(ckp_checkpoint_open_run_on(&ck, dir, other, CKP_STEP_NEWEST, true, &e), CKP_EBASE);
+    model_free(&m);
+    model_free(&wrong);
+}
+
+static void
+one_that_does_not_fit_is_refused(void **state)
+{
+    const char *dir = model_path(state, "run"), *file = model_path(state, "base.ckp");
+    ckp_run_options o = options(CKP_PROFILE_RESUME, file);
+    ckp_run *run = NULL;
+    model m, none;
+    ckp_error e = {0};
+
+    begin(&m, file);
+    none = (model){.rng = test_rng_new("fits nothing"), .step = 1};
+    model_add_adam(&none, "net.enc.a", CKP_F32, CKP_F32, (const uint64_t[4]){48, 97});
+    run = model_run(dir, o);
+    assert_status(model_save(run, &none, NULL, &e), CKP_EBASE);
+    assert_non_null(strstr(e.file, "base.ckp"));
+    assert_ok(model_save(run, &m, NULL, &e));      /* the run goes on */
+    assert_ok(ckp_run_close(run, &e));
+    o.base_model = model_path(state, "no.ckp");
+    assert_status(ckp_run_open(&run, dir, &o, &e), CKP_ENOTFOUND);
+    model_free(&m);
+    model_free(&none);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_was_not_trained_stays, model_setup, model_teardown),
+        cmocka_unit_test_setup_teardown(lossless_keys_are_smaller, model_setup, model_teardown),
+        cmocka_unit_test_setup_teardown(it_is_found_or_named, model_setup, model_teardown),
+        cmocka_unit_test_setup_teardown(another_is_refused, model_setup, model_teardown),
+        cmocka_unit_test_setup_teardown(one_that_does_not_fit_is_refused, model_setup, model_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
