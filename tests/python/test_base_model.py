@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fine-tuning from a file: what was not trained stays as it is there, in few bits; the file is needed, and proved, at every restore."""
 
 from __future__ import annotations
