@@ -5,7 +5,7 @@
 #include <ckpress/run_plan.h>
 #include "harness/failalloc.h"
 
-typedef struct fixture { char *dir; sim *m; ckp_profile profile; } fixture;
+typedef struct fixture { char *dir; sim *m; ckp_profile profile; const char *base_model; } fixture;
 
 static sim *
 tiny(void)
@@ -26,6 +26,7 @@ open_run(const fixture *f, ckp_run **run, ckp_error *err)
     o.coding.profile = f->profile;
     o.coding.threads = 1;
     o.keep_last = 1;
+    o.base_model = f->base_model;
     /*
      * To give a lock back, and to forget those of the dead, takes memory too: claims would pile up, and with them the allocations
      * of the next opening, faster than this test counts.
@@ -74,7 +75,7 @@ test_save(void **state)
 {
     (void)state;
     for (int p = CKP_PROFILE_LOSSLESS; p <= CKP_PROFILE_RESUME; p++) {
-        fixture f = {help_dir(), tiny(), (ckp_profile)p};
+        fixture f = {help_dir(), tiny(), (ckp_profile)p, NULL};
         assert_ok(save_twice(&f));
         assert_true(failalloc_run(save_twice, &f, 50, 7) > 50);
         must_restore(&f);
@@ -90,7 +91,7 @@ static void
 test_save_goes_on(void **state)
 {
     (void)state;
-    fixture f = {help_dir(), tiny(), CKP_PROFILE_RESUME};
+    fixture f = {help_dir(), tiny(), CKP_PROFILE_RESUME, NULL};
     ckp_run *run = NULL;
     ckp_error err;
     OK_OR_FAIL(open_run(&f, &run, &err));
@@ -173,7 +174,7 @@ test_read(void **state)
 {
     (void)state;
     for (int p = CKP_PROFILE_LOSSLESS; p <= CKP_PROFILE_RESUME; p++) {
-        fixture f = {help_dir(), NULL, (ckp_profile)p};
+        fixture f = {help_dir(), NULL, (ckp_profile)p, NULL};
         fill(f.dir, f.profile);
         assert_true(failalloc_run(read_all, &f, 50, 3) > 50);
         help_remove(f.dir);
@@ -206,13 +207,47 @@ test_adopt(void **state)
 {
     (void)state;
     for (int p = CKP_PROFILE_LOSSLESS; p <= CKP_PROFILE_RESUME; p++) {
-        fixture f = {help_dir(), tiny(), (ckp_profile)p};
+        fixture f = {help_dir(), tiny(), (ckp_profile)p, NULL};
         fill(f.dir, f.profile);
         assert_true(failalloc_run(adopt_and_save, &f, 50, 11) > 40);
         must_restore(&f);
         ckp_error err;
         OK_OR_FAIL(ckp_verify(f.dir, NULL, 0, CKP_VERIFY_DECODE, 1, NULL, NULL, &err));
         sim_free(f.m);
+        help_remove(f.dir);
+    }
+}
+
+/* ---- on a base model ---- */
+
+static ckp_status
+save_read_adopt(void *user)
+{
+    ckp_status st = save_twice(user);
+    if (st == CKP_OK)
+        st = read_all(user);
+    return st == CKP_OK ? adopt_and_save(user) : st;
+}
+
+static void
+test_base_model(void **state)
+{
+    (void)state;
+    for (int p = CKP_PROFILE_LOSSLESS; p <= CKP_PROFILE_RESUME; p++) {
+        char *beside = help_dir(), *file = strdup(help_path(beside, "base.ckp"));
+        fixture f = {help_dir(), tiny(), (ckp_profile)p, file};
+        ckp_error err;
+        ckp_state *s = sim_state(f.m);
+        OK_OR_FAIL(ckp_file_save(file, s, NULL, NULL, false, &err));
+        ckp_state_free(s);
+        sim_train(f.m);
+        assert_ok(save_twice(&f));
+        assert_true(failalloc_run(save_read_adopt, &f, 100, 13) > 100);
+        must_restore(&f);
+        OK_OR_FAIL(ckp_verify(f.dir, NULL, 0, CKP_VERIFY_DECODE, 1, NULL, NULL, &err));
+        sim_free(f.m);
+        free(file);
+        help_remove(beside);
         help_remove(f.dir);
     }
 }
@@ -302,7 +337,7 @@ static void
 test_plans(void **state)
 {
     (void)state;
-    fixture f = {help_dir(), tiny(), CKP_PROFILE_RESUME};
+    fixture f = {help_dir(), tiny(), CKP_PROFILE_RESUME, NULL};
     assert_ok(plan_and_save(&f));
     assert_true(failalloc_run(plan_and_save, &f, 20, 5) > 20);
     sim_free(f.m);
@@ -314,7 +349,7 @@ test_files(void **state)
 {
     (void)state;
     for (int p = CKP_PROFILE_LOSSLESS; p <= CKP_PROFILE_RESUME; p++) {
-        fixture f = {help_dir(), tiny(), (ckp_profile)p};
+        fixture f = {help_dir(), tiny(), (ckp_profile)p, NULL};
         assert_ok(file_and_delta(&f));
         assert_true(failalloc_run(file_and_delta, &f, 20, 5) > 20);
         assert_true(failalloc_run(salvage, &f, 20, 3) > 20);
@@ -328,6 +363,6 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_save), cmocka_unit_test(test_save_goes_on), cmocka_unit_test(test_read),
-                                       cmocka_unit_test(test_adopt), cmocka_unit_test(test_files), cmocka_unit_test(test_plans)};
+                                       cmocka_unit_test(test_adopt), cmocka_unit_test(test_base_model), cmocka_unit_test(test_files), cmocka_unit_test(test_plans)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
