@@ -305,21 +305,26 @@ depth_of(const ckpi_replay *r, uint32_t chunk)
 
 typedef ckp_status (*step_fn)(ckpi_replay *r, const ckpi_chunk *k, size_t level, ckp_error *err);
 
+/* Exact moments of a base, whose weights are exact too (a base model): nothing is scaled by them, and no later code refers to them. */
+static bool
+is_exact_below(ckpi_replay *r, const ckpi_chunk *k, size_t level)
+{
+    if (level == 0 || k->quant != CKPI_QUANT_NONE)
+        return false;
+    r->v_known = r->fac_known = false;
+    return true;
+}
+
 static ckp_status
 do_v(ckpi_replay *r, const ckpi_chunk *k, size_t level, ckp_error *err)
 {
-    /* exact ones, below weights that are exact too (a base model): nothing is scaled by them, and no later code refers to them */
-    if (level != 0 && k->quant == CKPI_QUANT_NONE) {
-        r->v_known = r->fac_known = false;
-        return CKP_OK;
-    }
-    return step_v(r, k, err);
+    return is_exact_below(r, k, level) ? CKP_OK : step_v(r, k, err);
 }
 
 static ckp_status
 do_m(ckpi_replay *r, const ckpi_chunk *k, size_t level, ckp_error *err)
 {
-    return step_m(r, k, level == 0, err);
+    return is_exact_below(r, k, level) ? CKP_OK : step_m(r, k, level == 0, err);
 }
 
 static ckp_status
