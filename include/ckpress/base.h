@@ -147,9 +147,9 @@ typedef enum ckp_role {
     CKP_ROLE_WEIGHT = 1,
     CKP_ROLE_MASTER = 2,   /**< fp32 master of a low-precision weight */
     CKP_ROLE_COPY = 3,     /**< low-precision copy of a master: derived, not stored */
-    CKP_ROLE_M = 4,        /**< Adam's first moment */
+    CKP_ROLE_M = 4,        /**< first moment: Adam's, or Lion's, which has no second */
     CKP_ROLE_V = 5,        /**< Adam's second moment */
-    CKP_ROLE_MOMENTUM = 6, /**< SGD momentum, Lion */
+    CKP_ROLE_MOMENTUM = 6, /**< of SGD */
     CKP_ROLE_COUNT_
 } ckp_role;
 

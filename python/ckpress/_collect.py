@@ -152,7 +152,7 @@ def moment_roles(state: dict[str, Any], param: Any) -> dict[str, int]:
     if fits("exp_avg") and fits("exp_avg_sq"):
         return {"exp_avg": _core.M, "exp_avg_sq": _core.V}
     if fits("exp_avg") and set(state) <= {"exp_avg", "step"}:  # Lion
-        return {"exp_avg": _core.MOMENTUM}
+        return {"exp_avg": _core.M}
     if fits("momentum_buffer") and set(state) <= {"momentum_buffer", "step"}:  # SGD
         return {"momentum_buffer": _core.MOMENTUM}
     return {}

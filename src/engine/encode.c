@@ -234,14 +234,13 @@ encode_m(const lossy *x, ckpi_encoded *e, ckp_error *err)
 {
     ckpi_values c = values_of(x, x->grp->m_dtype, &x->s->mesc);
     const bool own_factors = !x->grp->has_v;
-    const ckp_role role = x->pred->table->rec[x->grp->m[0]].role;
 
     ckp_status st = set_pieces(e, x->grp, x->grp->m, err);
     if (st == CKP_OK)
         st = unpack_m(x, &c.mcode, err);
     if (st != CKP_OK)
         return st;
-    head(e, role, CKPI_QUANT_M, c.dtype, own_factors && !x->s->key);
+    head(e, x->grp->m_role, CKPI_QUANT_M, c.dtype, own_factors && !x->s->key);
     ckpi_buf_u8(&e->body, !own_factors ? CKPI_PAR_SCALE_V : x->s->key ? CKPI_PAR_FACTORS : CKPI_PAR_SCALE_BASE);
     for (size_t k = 0; k < x->grp->n_pieces; k++)
         ckpi_buf_f32(&e->body, x->s->mg[k]);

@@ -84,7 +84,7 @@ static bool
 same_kind(const ckpi_group *a, const ckpi_group *b)
 {
     return a->lossy == b->lossy && a->fine == b->fine && a->has_m == b->has_m && a->has_v == b->has_v && a->role == b->role &&
-           a->dtype == b->dtype && a->m_dtype == b->m_dtype && a->v_dtype == b->v_dtype;
+           a->dtype == b->dtype && a->m_role == b->m_role && a->m_dtype == b->m_dtype && a->v_dtype == b->v_dtype;
 }
 
 static bool
@@ -153,6 +153,7 @@ kind_of(const ckpi_layout *l, const plan *p, uint32_t i, bool lossy)
     k.fine = is_fine(r);
     k.has_m = l->m_of[i] != CKPI_NO_TENSOR;
     k.has_v = l->v_of[i] != CKPI_NO_TENSOR;
+    k.m_role = k.has_m ? p->t->rec[l->m_of[i]].role : (ckp_role)0;
     k.m_dtype = k.has_m ? p->t->rec[l->m_of[i]].dtype : (ckp_dtype)0;
     k.v_dtype = k.has_v ? p->t->rec[l->v_of[i]].dtype : (ckp_dtype)0;
     return k;

@@ -25,7 +25,7 @@ typedef struct ckpi_group {
     bool lossy;
     bool fine;
     bool has_m, has_v;
-    ckp_role role;
+    ckp_role role, m_role;       /* m_role: first moment or momentum */
     ckp_dtype dtype, m_dtype, v_dtype;
 } ckpi_group;
 

@@ -188,6 +188,18 @@ measure_movement(const ckpi_pass *p, size_t g, size_t k, size_t at, const float 
     }
 }
 
+/*
+ * Thresholds of u are set for Adam's, whose RMS is near 0.23 (decision 9). Momentum is measured by the mean logarithm of its own row and column
+ * instead: there 8 times as much is as far out. A first moment without v belongs to an optimizer that steps by signs (Lion): all of them matter.
+ */
+#define MOMENTUM_UNIT 8.0
+
+static double
+threshold(const ckpi_group *grp, const ckpi_settings *set)
+{
+    return grp->m_role == CKP_ROLE_MOMENTUM && !grp->has_v && set->mkind == CKPI_M_THREE ? MOMENTUM_UNIT * set->mt : set->mt;
+}
+
 static ckpi_enc_in
 piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
 {
@@ -207,7 +219,7 @@ piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
         .phase_key = ckpi_rng_key(p->run_key, p->restore_count, ckpi_hash64(name, strlen(name)), pc->first >> 32),
         .first = (uint32_t)pc->first,
         .mkind = !grp->has_m ? CKPI_M_NONE : fine ? CKPI_M_UNIFORM : set->mkind,
-        .mt = fine ? ldexpf(1.0F, -set->fine_shift) : (float)set->mt,
+        .mt = fine ? ldexpf(1.0F, -set->fine_shift) : (float)threshold(grp, set),
         .kc = ckpi_bias_correction(ckpi_state_adam(p->state, pc->tensor), grp->has_v),
         .wsq_exp = p->pred->sq_exp[pc->tensor],
     };

@@ -244,6 +244,9 @@ ckpi_session_skip(ckp_run *run)
     return true;
 }
 
+/* What fine-tuning does lies in small movements from a model that was trained to the end: steps of so much less of them (decision 12). */
+#define BASE_MODEL_FINER (1.0 / 8.0)
+
 /* Settings of the run's profile with another quality and another way for weights. */
 static ckpi_settings
 settings_at(const ckp_run *run, double quality, const ckp_dynaquant *config)
@@ -251,7 +254,9 @@ settings_at(const ckp_run *run, double quality, const ckp_dynaquant *config)
     ckp_coding c = run->opt.coding;
     c.quality = quality;
     c.dynaquant = config;
-    return ckpi_profile_settings(&c);
+    ckpi_settings set = ckpi_profile_settings(&c);
+    set.k_move *= run->model != NULL ? BASE_MODEL_FINER : 1.0;
+    return set;
 }
 
 /* CPU seconds that the caller's side has used. */

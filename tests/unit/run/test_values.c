@@ -218,7 +218,7 @@ momentum_without_v(void **state)
         const char *name = ckp_profile_name(p);
         model_tensor *w = model_add(&m, "w", CKP_ROLE_WEIGHT, NULL, CKP_F32, SHAPE);
         model_tensor *mo = model_add(&m, "w/momentum", CKP_ROLE_MOMENTUM, "w", CKP_F32, SHAPE);
-        double xy = 0.0, xx = 0.0, yy = 0.0;
+        double xy = 0.0, xx = 0.0;
 
         for (uint64_t i = 0; i < w->n; i++) {
             model_set(w, i, (float)(0.05 * test_normal(&m.rng)));
@@ -230,9 +230,9 @@ momentum_without_v(void **state)
             const double x = (double)model_get(find(&m, "w/momentum"), i), y = (double)model_get(find(&got, "w/momentum"), i);
             xy += x * y;
             xx += x * x;
-            yy += y * y;
         }
-        assert_true(xy / sqrt(xx * yy) > 0.7);
+        /* few values, large ones, and the same projection: of m over its row's and column's scale, which is m's own only where those are equal */
+        assert_true(xy / xx > 0.5 && xy / xx < 1.2);
         model_free(&m);
         model_free(&got);
     }
