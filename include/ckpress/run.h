@@ -229,7 +229,7 @@ CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_open_run_on(ckp_checkpoint **out,
 /** The same through a run that is open for writing; waits for a save in flight first. */
 CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_open(ckp_checkpoint **out, ckp_run *run, int64_t step, ckp_error *err);
 /**
- * Opens one .ckp file. A delta needs the files of its chain, nearest base first or in any order.
+ * Opens one .ckp file. A delta needs the files of its chain, nearest base first or in any order, and the run's base model where it has one.
  * @return CKP_EBASE: a base is missing or another one than the delta names (before anything is decoded).
  */
 CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_open_file(ckp_checkpoint **out, const char *path, const char *const *bases, size_t n_bases,

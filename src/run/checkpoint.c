@@ -353,29 +353,56 @@ open_one(const char *path, ckpi_fmt_file **out, ckp_error *err)
     return st;
 }
 
+/* The file and its bases, *n of them; a base that is no .ckp file may be the base model. */
+static ckp_status
+open_all(ckp_checkpoint *ck, const char *path, const char *const *bases, size_t n_bases, ckpi_fmt_file **files, size_t *n, ckp_error *err)
+{
+    ckp_status first = CKP_OK;
+    ckp_error told, e;           /* of the first that is none, should it be of no use; of the one at hand */
+
+    ckp_status st = open_one(path, &files[*n], err);
+    *n += st == CKP_OK;
+    for (size_t i = 0; st == CKP_OK && i < n_bases; i++) {
+        st = open_one(bases[i], &files[*n], &e);
+        *n += st == CKP_OK;
+        if (st == CKP_EFORMAT) {
+            told = first == CKP_OK ? e : told;
+            first = st;
+            st = CKP_OK;
+        } else if (st != CKP_OK && err != NULL) {
+            *err = e;
+        }
+    }
+    if (st == CKP_OK && n_bases != 0)
+        st = ckpi_checkpoint_find_model(ck, files, n, bases, n_bases, err);
+    if (st != CKP_OK || first == CKP_OK || ck->model_path != NULL)
+        return st;
+    if (err != NULL)
+        *err = told;
+    return first;
+}
+
 ckp_status
 ckp_checkpoint_open_file(ckp_checkpoint **out, const char *path, const char *const *bases, size_t n_bases, ckp_error *err)
 {
-    ckp_status st = CKP_OK;
+    size_t n = 0;
 
     if (out == NULL || path == NULL || (n_bases != 0 && bases == NULL))
         return ckpi_fail(err, CKP_EINVAL, "checkpoint_open_file: NULL argument");
     *out = NULL;
     ckp_checkpoint *ck = new_checkpoint(err);
-    ckpi_fmt_file **files = ckpi_calloc(n_bases + 1, sizeof *files);
+    ckpi_fmt_file **files = ckpi_calloc(n_bases + 2, sizeof *files);
     if (ck == NULL || files == NULL) {
         free(files);
         ckp_checkpoint_close(ck);
         return ckpi_fail(err, CKP_ENOMEM, "no memory for a checkpoint");
     }
     (void)snprintf(ck->name, sizeof ck->name, "%.255s", path);
-    st = open_one(path, &files[0], err);
-    for (size_t i = 0; st == CKP_OK && i < n_bases; i++)
-        st = open_one(bases[i], &files[i + 1], err);
+    ckp_status st = open_all(ck, path, bases, n_bases, files, &n, err);
     if (st == CKP_OK)
-        st = ckpi_checkpoint_from_files(ck, files, n_bases + 1, err);
+        st = ckpi_checkpoint_from_files(ck, files, n, err);
     else
-        for (size_t i = 0; i <= n_bases; i++)
+        for (size_t i = 0; i < n; i++)
             ckpi_fmt_close(files[i]);
     free(files);
     return finish_open(out, ck, st, path, err);

@@ -30,6 +30,9 @@ CKP_MUST_USE ckp_status ckpi_checkpoint_check(const ckp_checkpoint *ck, ckp_erro
  */
 CKP_MUST_USE ckp_status ckpi_checkpoint_open_model(ckp_checkpoint *ck, const ckpi_manifest *key, const ckpi_fmt_file *key_file, const char *given,
                                                    ckpi_fmt_file **out, ckp_error *err);
+/* The same for plain files: of the paths given the first that is the base model of the chain in files[0 .. *n), if that begins on one; then the next of files. */
+CKP_MUST_USE ckp_status ckpi_checkpoint_find_model(ckp_checkpoint *ck, ckpi_fmt_file **files, size_t *n, const char *const *paths, size_t n_paths,
+                                                   ckp_error *err);
 /* Of a directory of a run (no fall-back). */
 CKP_MUST_USE ckp_status ckpi_checkpoint_open_dir(ckp_checkpoint **out, const char *run_dir, const char *dir, const char *base_model,
                                                  bool verify_payload, ckp_error *err);

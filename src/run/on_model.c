@@ -138,6 +138,47 @@ ckpi_checkpoint_open_model(ckp_checkpoint *ck, const ckpi_manifest *key, const c
     return st;
 }
 
+/* The one file that can begin on a base model, and whose base is not among the others; NULL: none. */
+static const ckpi_fmt_file *
+first_on_model(ckpi_fmt_file *const *files, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const ckpi_file_info *f = &files[i]->info;
+        bool there = !f->is_delta || f->chain != 1 || files[i]->table == NULL;
+        for (size_t k = 0; k < n; k++)
+            there = there || ckpi_id_eq(files[k]->content, f->base_content);
+        if (!there)
+            return files[i];
+    }
+    return NULL;
+}
+
+ckp_status
+ckpi_checkpoint_find_model(ckp_checkpoint *ck, ckpi_fmt_file **files, size_t *n, const char *const *paths, size_t n_paths, ckp_error *err)
+{
+    const ckpi_fmt_file *key = first_on_model(files, *n);
+
+    for (size_t i = 0; key != NULL && i < n_paths; i++) {
+        ckpi_base_model *b = NULL;
+        ckpi_base_file made = {0};
+        ckp_status st = ckpi_base_model_open(&b, paths[i], NULL);
+        if (st == CKP_OK)
+            st = ckpi_base_file_make(&made, b, key->table, key->chunk, key->n_chunks, NULL);
+        ckpi_base_model_free(b);
+        if (st == CKP_OK && ckpi_id_eq(made.f->content, key->info.base_content)) {
+            ck->model = made;
+            ck->model_path = ckpi_strdup(paths[i]);
+            files[(*n)++] = made.f;
+            return ck->model_path != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+        }
+        ckpi_fmt_close(made.f);
+        ckpi_buf_free(&made.bytes);
+        if (st == CKP_ENOMEM)
+            return ckpi_fail(err, st, "no memory for a base model");
+    }
+    return CKP_OK;
+}
+
 const char *
 ckp_checkpoint_base_model(const ckp_checkpoint *ck)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes the golden files of one format version, once: they are never written again, and every later library must decode them.
- *     cc -std=c11 -Iinclude tests/golden/generate.c -lckpress -o generate && ./generate tests/golden/v1
+ *     cc -std=c11 -Iinclude tests/golden/generate.c -lckpress -o generate && ./generate tests/golden/v1 [NAME]
  * For each NAME.ckp there is a NAME.txt: "base FILE" lines, nearest first, then for each tensor "HASH NAME", HASH being XXH3-64 of its decoded bytes
  * in hex. For lossless tensors the hash is that of the bytes that were saved.
  */
@@ -68,6 +68,13 @@ hash_of(ckp_checkpoint *ck, uint32_t index, const ckp_tensor_info *info)
     return h;
 }
 
+/* Of a base that is given without one. */
+static const char *
+ending(const char *name)
+{
+    return strchr(name, '.') == NULL ? ".ckp" : "";
+}
+
 static void
 write_expected(const char *dir, const char *name, const char *const *bases, size_t n_bases)
 {
@@ -76,7 +83,7 @@ write_expected(const char *dir, const char *name, const char *const *bases, size
     ckp_checkpoint *ck;
     ckp_error err;
     for (size_t i = 0; i < n_bases; i++) {
-        (void)snprintf(base_path[i], sizeof base_path[i], "%s/%s.ckp", dir, bases[i]);
+        (void)snprintf(base_path[i], sizeof base_path[i], "%s/%s%s", dir, bases[i], ending(bases[i]));
         base[i] = base_path[i];
     }
     (void)snprintf(path, sizeof path, "%s/%s.ckp", dir, name);
@@ -84,7 +91,7 @@ write_expected(const char *dir, const char *name, const char *const *bases, size
     (void)snprintf(path, sizeof path, "%s/%s.txt", dir, name);
     FILE *f = fopen(path, "w");
     for (size_t i = 0; i < n_bases; i++)
-        fprintf(f, "base %s.ckp\n", bases[i]);
+        fprintf(f, "base %s%s\n", bases[i], ending(bases[i]));
     for (uint32_t i = 0; i < ckp_checkpoint_count(ck); i++) {
         ckp_tensor_info info = {.size = sizeof info};
         must(ckp_checkpoint_tensor(ck, i, &info, &err), &err, name);
@@ -332,26 +339,75 @@ take_shard(const char *run, uint64_t step, const char *dir, const char *name)
     closedir(d);
 }
 
-/* how: by save, or NULL: grids. */
+/* Weights that a run begins from, as safetensors: names with a component more, one in another dtype, some missing. */
 static void
-run_of(const char *dir, const char *name, ckp_profile profile, int saves, const ckp_dynaquant *how, const ckp_tensor_step *steps, size_t n_steps)
+write_model(const char *path, const training *t)
 {
-    char run_dir[1024], shard[64][64];
-    const char *bases[64];
+    float d[D];
+    char header[1024];
+    const struct { const char *name; unsigned rows, cols; const float *x; } all[] = {{"model.a", 80, 110, t->a}, {"model.b", B, 0, t->b},
+                                                                                      {"model.c", 96, 64, t->c}, {"model.d", D / 100, 100, d}};
+    size_t at = 0, len = 0;
+    for (size_t i = 0; i < D; i++) {
+        const uint32_t bits = (uint32_t)t->d[i] << 16;
+        memcpy(&d[i], &bits, 4);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        const size_t n = (size_t)all[i].rows * (all[i].cols != 0 ? all[i].cols : 1) * 4;
+        char shape[32];
+        (void)snprintf(shape, sizeof shape, all[i].cols != 0 ? "%u,%u" : "%u", all[i].rows, all[i].cols);
+        len += (size_t)snprintf(header + len, sizeof header - len, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+                                i == 0 ? "{" : ",", all[i].name, shape, at, at + n);
+        at += n;
+    }
+    header[len++] = '}';
+    const uint64_t prefix = len;
+    FILE *f = fopen(path, "wb");
+    (void)fwrite(&prefix, 8, 1, f);
+    (void)fwrite(header, 1, len, f);
+    for (size_t i = 0; i < 4; i++)
+        (void)fwrite(all[i].x, 4, (size_t)all[i].rows * (all[i].cols != 0 ? all[i].cols : 1), f);
+    fclose(f);
+}
+
+/* What a run is made with. how: by save, or NULL: grids; model: begins on a base model of that name. */
+typedef struct plan {
+    const char *name;
+    ckp_profile profile;
+    int saves;
+    const ckp_dynaquant *how;
+    const ckp_tensor_step *steps;
+    size_t n_steps;
+    const char *model;
+} plan;
+
+static void
+run_of(const char *dir, const plan *p)
+{
+    char run_dir[1024], model[1024], shard[64][64];
+    const char *bases[64], *name = p->name;
+    const int saves = p->saves;
     ckp_run_options opt = CKP_RUN_OPTIONS_INIT;
     ckp_run *run;
     ckp_error err;
     training *t = new_training();
     (void)snprintf(run_dir, sizeof run_dir, "%s/%s.run", dir, name);
-    opt.coding.profile = profile;
-    opt.coding.steps = steps;
-    opt.coding.n_steps = n_steps;
+    opt.coding.profile = p->profile;
+    opt.coding.steps = p->steps;
+    opt.coding.n_steps = p->n_steps;
+    if (p->model != NULL) {
+        (void)snprintf(model, sizeof model, "%s/%s", dir, p->model);
+        write_model(model, t);
+        opt.base_model = model;
+        opt.key_every = 2;
+        train(t);
+    }
     must(ckp_run_open(&run, run_dir, &opt, &err), &err, run_dir);
     for (int i = 0; i < saves; i++) {
         ckp_save_options so = CKP_SAVE_OPTIONS_INIT;
         so.wait = true;
         so.final = i == saves - 1;
-        so.dynaquant = how != NULL ? &how[i] : NULL;
+        so.dynaquant = p->how != NULL ? &p->how[i] : NULL;
         if (i == 1) {            /* what no code can carry */
             const uint32_t odd[4] = {0x7fc01234, 0xff800000, 0x7f800000, 0x00000001};
             memcpy(&t->a[100], odd, sizeof odd);
@@ -366,8 +422,9 @@ run_of(const char *dir, const char *name, ckp_profile profile, int saves, const 
         take_shard(run_dir, (uint64_t)i, dir, shard[i]);
         for (int k = 0; k < i; k++)
             bases[k] = shard[i - 1 - k];
+        bases[i] = p->model;
         printf("%s\n", shard[i]);
-        write_expected(dir, shard[i], bases, (size_t)i);
+        write_expected(dir, shard[i], bases, (size_t)i + (p->model != NULL));
         train(t);
     }
     must(ckp_run_close(run, &err), &err, "close");
@@ -377,7 +434,7 @@ run_of(const char *dir, const char *name, ckp_profile profile, int saves, const 
 int
 main(int argc, char **argv)
 {
-    if (argc != 2)
+    if (argc != 2 && argc != 3)
         return 2;
     /* a key, a delta, one with more levels, one without pruned or kept values, exact weights on indices */
     static const char *const embeddings[] = {"c"};
@@ -392,11 +449,16 @@ main(int argc, char **argv)
         how[i].prune = how[i].protect = i == 3 ? 0 : 0.02 * (i + 1);
     }
     const ckp_tensor_step steps[] = {{"a", 0.01}, {"b", 0.003}, {"e", 0.02}, {"master", 0}};
-    kinds(argv[1]);
-    run_of(argv[1], "lossless", CKP_PROFILE_LOSSLESS, 3, NULL, NULL, 0);
-    run_of(argv[1], "resume", CKP_PROFILE_RESUME, 5, NULL, NULL, 0);
-    run_of(argv[1], "small", CKP_PROFILE_SMALL, 3, NULL, NULL, 0);
-    run_of(argv[1], "dynaquant", CKP_PROFILE_RESUME, 5, how, NULL, 0);
-    run_of(argv[1], "steps", CKP_PROFILE_RESUME, 4, NULL, steps, sizeof steps / sizeof *steps);
+    const plan all[] = {{.name = "lossless", .saves = 3},
+                        {.name = "resume", .profile = CKP_PROFILE_RESUME, .saves = 5},
+                        {.name = "small", .profile = CKP_PROFILE_SMALL, .saves = 3},
+                        {.name = "dynaquant", .profile = CKP_PROFILE_RESUME, .saves = 5, .how = how},
+                        {.name = "steps", .profile = CKP_PROFILE_RESUME, .saves = 4, .steps = steps, .n_steps = sizeof steps / sizeof *steps},
+                        {.name = "tuned", .profile = CKP_PROFILE_RESUME, .saves = 4, .model = "tuned.safetensors"}};
+    if (argc == 2)
+        kinds(argv[1]);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (argc == 2 || strcmp(argv[2], all[i].name) == 0)
+            run_of(argv[1], &all[i]);
     return 0;
 }

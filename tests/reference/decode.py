@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The reference decoder of .ckp files: python3 decode.py FILE [BASE ...]
+"""The reference decoder of .ckp files: python3 decode.py FILE [BASE ...], a base model as safetensors
 
 Written from docs/format.md alone, for reading and for checking the library; needs numpy, xxhash and zstandard. Checks every hash. Prints one line a
 tensor: name, role, dtype, shape, hash64 of its decoded bytes. decode() gives the bytes themselves and the tree.
 """
+import copy
+import json
+import re
 import sys
 
 import container
@@ -93,14 +96,64 @@ class Level:
         return self.kept[id(chunk)]
 
 
+class Weights:
+    """A base model: the tensors of a safetensors file of f32, by every ending of their names."""
+
+    def __init__(self, data):
+        length = int.from_bytes(data[:8], "little")
+        self.by_ending = {}
+        for name, t in json.loads(data[8:8 + length]).items():
+            need(t["dtype"] == "F32", f"{name}: a base model of {t['dtype']}")
+            begin, end = (8 + length + at for at in t["data_offsets"])
+            for ending in endings(name):
+                self.by_ending.setdefault((ending, tuple(t["shape"])), []).append(data[begin:end])
+
+    def like(self, row):
+        """Bytes of the row in its own dtype, or None."""
+        if row.role not in ROLE_W:
+            return None
+        for ending in endings(row.name):
+            found = self.by_ending.get((ending, tuple(row.shape)), [])
+            if found:
+                return q.from_f32(q.to_f32(found[0], 12), row.dtype) if len(found) == 1 else None
+        return None
+
+
+def endings(name):
+    return [name[m.end():] for m in re.finditer(r"^|[./]", name) if m.end() < len(name)]
+
+
+class Model(Level):
+    """The key that a base model stands for, under the first file of a chain."""
+
+    def __init__(self, weights, above):
+        self.kept, self.states, self.like, self.moments = {}, {}, {}, {}
+        self.base, self.file = None, copy.copy(above)
+        self.file.chunks = [copy.copy(c) for c in above.chunks]
+        for c in self.file.chunks:
+            raw = b""
+            for tensor, first, count in c.pieces:
+                begin, size = byte_count(c.dtype, first), byte_count(c.dtype, count)
+                whole = weights.like(above.table[tensor])
+                raw += whole[begin:begin + size] if whole is not None else bytes(size)
+            c.quant, c.flags, c.decoded_hash = 0, 0, h64(raw)
+            self.kept[id(c)] = raw
+            self.like[c.role, c.dtype, tuple(c.pieces)] = c
+        self.file.content = container.check_cover(self.file.chunks, above.table)
+
+
 def chain(datas):
     """Files in any order but the newest first; gives its Level."""
+    models = [Weights(d) for d in datas if d[:8] != container.MAGIC]
+    datas = [d for d in datas if d[:8] == container.MAGIC]
     headers = [container.parse_header(d) for d in datas]
     order, files = [0], {}
     while headers[order[-1]].delta:
         chain_left = headers[order[-1]].chain - 1
         # the content id is known only after parsing: chain lengths find the candidate, the id proves it
         found = [i for i, h in enumerate(headers) if i not in order and h.chain == chain_left]
+        if not found and chain_left == 0 and models:
+            break
         need(found, "the base is missing")
         order.append(found[0])
     level = None
@@ -108,6 +161,8 @@ def chain(datas):
         h = headers[i]
         table_file = files.get(h.table_content) if h.table_content != container.ZERO else None
         f = File(datas[i], table_file)
+        if h.delta and level is None:
+            level = Model(models[0], f)
         if h.delta:
             need(level is not None and level.file.content == h.base, "the base is another file")
             need(level.file.table_id == f.table_id, "the base has another table")

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-for module in ("numpy", "xxhash", "zstandard"):
-    pytest.importorskip(module)
-
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
