@@ -46,9 +46,9 @@ ckpi_settings
 ckpi_profile_settings(const ckp_coding *c)
 {
     /* Common to all lossy profiles: clamps of DESIGN section 3 item 2, v at two octaves, small tensors 16 times finer.
-       docs/decisions has what was measured for keys (1) and vstay (6). */
-    ckpi_settings s = {.lossy = true, .f = 1.2, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .vstep = 512, .vstay = 0.75,
-                       .mkind = CKPI_M_THREE, .mt = 0.5, .fine_shift = 4};
+       docs/decisions has what was measured for keys (1), vstay (6), f and mt (9). */
+    ckpi_settings s = {.lossy = true, .f = 1.0, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .vstep = 512, .vstay = 0.75,
+                       .mkind = CKPI_M_THREE, .mt = 0.65, .fine_shift = 4};
 
     switch (c->profile) {
     case CKP_PROFILE_LOSSLESS:
