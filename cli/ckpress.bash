@@ -12,10 +12,14 @@ _ckpress() {
     --max-error) return ;;
     --format) COMPREPLY=($(compgen -W "npy bin safetensors" -- "$word")); return ;;
     --as) COMPREPLY=($(compgen -W "f32" -- "$word")); return ;;
+    --keep-last) return ;;
+    --keep-every) return ;;
+    --keep-best) return ;;
+    --max-bytes) return ;;
     --threads|-T) return ;;
     esac
     if [ "$COMP_CWORD" = 1 ] || [ "${COMP_WORDS[1]}" = help ]; then
-        COMPREPLY=($(compgen -W "compress decompress plan info ls verify extract report salvage help version" -- "$word"))
+        COMPREPLY=($(compgen -W "compress decompress plan info ls verify extract report prune salvage help version" -- "$word"))
         return
     fi
     case ${COMP_WORDS[1]} in
@@ -27,6 +31,7 @@ _ckpress() {
     verify) options="--base --structure --data --decode -T --threads --json -q --quiet -h --help " ;;
     extract) options="-o --output -f --force --base --format --as --progress -q --quiet -h --help " ;;
     report) options="-o --output -f --force --json -q --quiet -h --help " ;;
+    prune) options="-n --dry-run --keep-last --keep-every --keep-best --max-bytes --json -q --quiet -h --help " ;;
     salvage) options="-o --output -f --force --base --json -q --quiet -v --verbose -h --help " ;;
     help) options="--man --completion -q --quiet -h --help " ;;
     version) options="-q --quiet -h --help " ;;

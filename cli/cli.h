@@ -37,6 +37,10 @@ typedef enum cli_opt {
     CLI_OPT_STRUCTURE,
     CLI_OPT_DATA,
     CLI_OPT_DECODE,
+    CLI_OPT_KEEP_LAST,
+    CLI_OPT_KEEP_EVERY,
+    CLI_OPT_KEEP_BEST,
+    CLI_OPT_MAX_BYTES,
     CLI_OPT_THREADS,
     CLI_OPT_JSON,
     CLI_OPT_MAN,
@@ -74,6 +78,8 @@ typedef struct cli_args {
     double target_bits, target_ratio, max_error;   /* 0: none */
     unsigned threads, effort;
     ckp_verify_level level;
+    ckp_retention rules;
+    char *metric;            /* of rules, owned */
     bool as_f32, dry_run, force, json, man, completion, progress, quiet, verbose, help;
 } cli_args;
 
@@ -89,7 +95,7 @@ typedef struct cli_command {
 
 /* NULL-terminated. */
 extern const cli_command *const cli_commands[];
-extern const cli_command cli_cmd_compress, cli_cmd_decompress, cli_cmd_plan, cli_cmd_info, cli_cmd_ls, cli_cmd_verify, cli_cmd_salvage, cli_cmd_extract,
+extern const cli_command cli_cmd_compress, cli_cmd_decompress, cli_cmd_plan, cli_cmd_info, cli_cmd_ls, cli_cmd_verify, cli_cmd_salvage, cli_cmd_extract, cli_cmd_prune,
     cli_cmd_report, cli_cmd_help, cli_cmd_version;
 const cli_command *cli_find(const char *name);
 

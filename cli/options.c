@@ -23,6 +23,10 @@ const cli_option cli_options[CLI_OPT_COUNT] = {
     [CLI_OPT_STRUCTURE] = {0, "structure", NULL, NULL, "Check structure only: read no stored data."},
     [CLI_OPT_DATA] = {0, "data", NULL, NULL, "Check structure and the hash of every stored chunk: the default."},
     [CLI_OPT_DECODE] = {0, "decode", NULL, NULL, "Decode every chunk and check the hash of what comes out too."},
+    [CLI_OPT_KEEP_LAST] = {0, "keep-last", "N", NULL, "Keep the newest N checkpoints."},
+    [CLI_OPT_KEEP_EVERY] = {0, "keep-every", "STEPS", NULL, "Keep the first checkpoint of each stretch of STEPS steps."},
+    [CLI_OPT_KEEP_BEST] = {0, "keep-best", "METRIC[:max][:N]", NULL, "Keep the N (1) checkpoints with the lowest, or highest, METRIC."},
+    [CLI_OPT_MAX_BYTES] = {0, "max-bytes", "SIZE", NULL, "Then delete the oldest until all fits SIZE: bytes, or with K, M, G, T (of 1000)."},
     [CLI_OPT_THREADS] = {'T', "threads", "N", NULL, "Use N threads; 0, the default, is one a processor."},
     [CLI_OPT_JSON] = {0, "json", NULL, NULL, "Print JSON on standard output."},
     [CLI_OPT_MAN] = {0, "man", NULL, NULL, "Print the manual page in roff."},
@@ -77,6 +81,71 @@ set_budget(double *budget, cli_opt opt, const char *text)
     return CLI_OK;
 }
 
+/* A whole number from 1 to max. */
+static int
+set_number(uint64_t *to, uint64_t max, cli_opt opt, const char *text)
+{
+    char *end = NULL;
+    errno = 0;
+    const unsigned long long n = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || n == 0 || n > max)
+        return cli_fail(CLI_USAGE, "--%s '%s' is not a whole number above 0.", cli_options[opt].name, text);
+    *to = n;
+    return CLI_OK;
+}
+
+static int
+set_keep_last(cli_args *a, const char *text)
+{
+    uint64_t n = 0;
+    const int code = set_number(&n, UINT32_MAX, CLI_OPT_KEEP_LAST, text);
+    a->rules.keep_last = (uint32_t)n;
+    return code;
+}
+
+/* METRIC, then :max, :min, or a number of them, from the end: a metric's own name may hold colons. */
+static int
+set_keep_best(cli_args *a, const char *text)
+{
+    char *name = cli_copy(text), *colon;
+
+    free(a->metric);
+    a->metric = name;
+    a->rules.metric = name;
+    a->rules.keep_best = 1;
+    while ((colon = strrchr(name, ':')) != NULL) {
+        uint64_t n = 0;
+        if (strcmp(colon, ":max") == 0 || strcmp(colon, ":min") == 0) {
+            a->rules.best_is_max = strcmp(colon, ":max") == 0;
+        } else if (colon[1] >= '0' && colon[1] <= '9') {
+            const int code = set_number(&n, UINT32_MAX, CLI_OPT_KEEP_BEST, colon + 1);
+            if (code != CLI_OK)
+                return code;
+            a->rules.keep_best = (uint32_t)n;
+        } else {
+            break;
+        }
+        *colon = '\0';
+    }
+    return name[0] != '\0' ? CLI_OK : cli_fail(CLI_USAGE, "--keep-best '%s' names no metric.", text);
+}
+
+static int
+set_max_bytes(cli_args *a, const char *text)
+{
+    static const char units[] = "KMGT";
+    char *end = NULL;
+    double n = strtod(text, &end);
+    const char *unit = end != text && *end != '\0' ? strchr(units, *end) : NULL;
+
+    for (const char *u = units; unit != NULL && u <= unit; u++)
+        n *= 1000.0;
+    if (end == text || !(n >= 1.0 && n < 1e19) || (unit != NULL ? end[1] != '\0' && strcmp(end + 1, "B") != 0 : *end != '\0'))
+        return cli_fail(CLI_USAGE, "--max-bytes '%s' is no size: 500M, 10G, 2.5T or a number of bytes.", text);
+    a->rules.max_bytes = (uint64_t)n;
+    return CLI_OK;
+}
+
 static int
 set_format(cli_args *a, const char *name)
 {
@@ -113,6 +182,10 @@ set(cli_args *a, cli_opt opt, const char *value)
     case CLI_OPT_STRUCTURE: a->level = CKP_VERIFY_STRUCTURE; break;
     case CLI_OPT_DATA: a->level = CKP_VERIFY_DATA; break;
     case CLI_OPT_DECODE: a->level = CKP_VERIFY_DECODE; break;
+    case CLI_OPT_KEEP_LAST: return set_keep_last(a, value);
+    case CLI_OPT_KEEP_EVERY: return set_number(&a->rules.keep_every, UINT64_MAX, opt, value);
+    case CLI_OPT_KEEP_BEST: return set_keep_best(a, value);
+    case CLI_OPT_MAX_BYTES: return set_max_bytes(a, value);
     case CLI_OPT_THREADS: return set_threads(a, value);
     case CLI_OPT_JSON: a->json = true; break;
     case CLI_OPT_MAN: a->man = true; break;
@@ -206,7 +279,7 @@ cli_parse(cli_args *a, const cli_command *c, int argc, char **argv)
     bool plain = false;      /* after "--" */
     int code = CLI_OK;
 
-    *a = (cli_args){.quality = 1.0, .effort = 1, .level = CKP_VERIFY_DATA};
+    *a = (cli_args){.quality = 1.0, .effort = 1, .level = CKP_VERIFY_DATA, .rules = CKP_RETENTION_INIT};
     a->base = cli_alloc(((size_t)argc + 1) * sizeof *a->base);
     a->arg = cli_alloc(((size_t)argc + 1) * sizeof *a->arg);
     while (code == CLI_OK && w.at < w.n) {
@@ -230,5 +303,7 @@ cli_args_free(cli_args *a)
 {
     free(a->base);
     free(a->arg);
+    free(a->metric);
     a->base = a->arg = NULL;
+    a->metric = NULL;
 }

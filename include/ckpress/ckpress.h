@@ -8,5 +8,6 @@
 #include <ckpress/run_file.h>
 #include <ckpress/run_inspect.h>
 #include <ckpress/run_plan.h>
+#include <ckpress/run_prune.h>
 #include <ckpress/state.h>
 #endif

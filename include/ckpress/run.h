@@ -99,6 +99,21 @@ typedef struct ckp_checkpoint ckp_checkpoint;
 /** What save() does while an earlier save is still being written. */
 typedef enum ckp_busy { CKP_BUSY_WAIT = 0, CKP_BUSY_SKIP = 1 } ckp_busy;
 
+/**
+ * Which restorable points of a run stay: those that any rule names, and always the newest, and the newest whose metrics are finite. Bases that
+ * they need stay with them. Without a rule all stay. Initialise with CKP_RETENTION_INIT.
+ */
+typedef struct ckp_retention {
+    size_t size;                 /**< sizeof(ckp_retention) */
+    uint32_t keep_last;          /**< the newest so many; 0: no such rule */
+    uint32_t keep_best;          /**< so many with the best values of `metric` (ties: the newer); 0: no such rule. Points without it, or with NaN, are none */
+    uint64_t keep_every;         /**< the first of each stretch of so many steps: [0, N), [N, 2 N) ...; 0: no such rule */
+    const char *metric;          /**< as named at ckp_run_save */
+    bool best_is_max;            /**< highest, else lowest */
+    uint64_t max_bytes;          /**< of all that stays, bases counted: the oldest points go until it fits, never the newest; 0: no limit */
+} ckp_retention;
+#define CKP_RETENTION_INIT {sizeof(ckp_retention), 0, 0, 0, NULL, false, 0}
+
 typedef struct ckp_run_options {
     size_t size;                 /**< sizeof(ckp_run_options) */
     ckp_coding coding;
@@ -113,8 +128,9 @@ typedef struct ckp_run_options {
      * what it does not have is coded as ever. NULL: none. Copied.
      */
     const char *base_model;
+    const ckp_retention *retention;   /**< rules beside keep_last; NULL: none. Copied */
 } ckp_run_options;
-#define CKP_RUN_OPTIONS_INIT {sizeof(ckp_run_options), CKP_CODING_INIT, 32, 0, CKP_BUSY_WAIT, 60, NULL}
+#define CKP_RUN_OPTIONS_INIT {sizeof(ckp_run_options), CKP_CODING_INIT, 32, 0, CKP_BUSY_WAIT, 60, NULL, NULL}
 
 /**
  * Opens a run for writing, creating the directory when there is none, and takes its lock.

@@ -47,6 +47,8 @@ ckp_dtype ckpy_dtype_from(const char *name);
  * Its steps are the caller's (ckpy_coding_free), their names the dict's.
  */
 bool ckpy_coding_from(ckp_coding *out, PyObject *tuple);
+/* Rules of retention: (keep_last, keep_best, keep_every, metric, best_is_max, max_bytes); the metric lives as long as the tuple. */
+bool ckpy_rules_from(ckp_retention *r, PyObject *tuple);
 void ckpy_coding_free(ckp_coding *c);
 
 /** Names of files: UTF-8 pointers into a sequence that stays alive with `owner`. */

@@ -330,6 +330,65 @@ list_run(PyObject *module, PyObject *args)
     return list;
 }
 
+/* ---- retention -------------------------------------------------------------------------------------------------------- */
+
+bool
+ckpy_rules_from(ckp_retention *r, PyObject *tuple)
+{
+    int is_max = 0;
+    unsigned long long every, bytes;
+    if (!PyArg_ParseTuple(tuple, "IIKzpK:rules", &r->keep_last, &r->keep_best, &every, &r->metric, &is_max, &bytes))
+        return false;
+    r->keep_every = every;
+    r->best_is_max = is_max != 0;
+    r->max_bytes = bytes;
+    return true;
+}
+
+/* Inside ckp_run_prune, without the interpreter's lock. */
+static void
+take_fate(void *list, const ckp_list_entry *e, ckp_fate fate)
+{
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *row = PyErr_Occurred() == NULL ? Py_BuildValue("(KsKi)", (unsigned long long)e->step, e->dir, (unsigned long long)e->stored_bytes, (int)fate)
+                                             : NULL;
+    if (row != NULL)
+        (void)PyList_Append(list, row);
+    Py_XDECREF(row);
+    PyGILState_Release(gil);
+}
+
+PyDoc_STRVAR(prune_doc, "prune(dir, rules, dry_run) -> dict\n--\n\nrules: as of Run.");
+
+static PyObject *
+prune(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *dir = NULL, *rules_arg, *result = NULL;
+    ckp_retention rules = CKP_RETENTION_INIT;
+    ckp_pruned done = {.size = sizeof done};
+    int dry = 0;
+    if (!PyArg_ParseTuple(args, "O&Op:prune", PyUnicode_FSConverter, &dir, &rules_arg, &dry))
+        return NULL;
+    PyObject *list = ckpy_rules_from(&rules, rules_arg) ? PyList_New(0) : NULL;
+    if (list != NULL) {
+        ckp_error err = {0};
+        ckp_status st;
+        Py_BEGIN_ALLOW_THREADS
+        st = ckp_run_prune(PyBytes_AsString(dir), &rules, dry != 0, take_fate, list, &done, &err);
+        Py_END_ALLOW_THREADS
+        if (st != CKP_OK)
+            ckpy_raise(st, &err);
+        else if (PyErr_Occurred() == NULL)
+            result = Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:O}", "kept", (unsigned long long)done.kept, "bases", (unsigned long long)done.bases, "deleted",
+                                   (unsigned long long)done.deleted, "freed_bytes", (unsigned long long)done.freed_bytes, "left_bytes",
+                                   (unsigned long long)done.left_bytes, "checkpoints", list);
+    }
+    Py_XDECREF(list);
+    Py_DECREF(dir);
+    return result;
+}
+
 PyDoc_STRVAR(bits_doc, "dtype_bits(name) -> int\n--\n\nStorage bits of one element.");
 
 static PyObject *
@@ -366,6 +425,7 @@ PyMethodDef ckpy_file_functions[] = {
     {"verify", file_verify, METH_VARARGS, verify_doc},
     {"salvage", file_salvage, METH_VARARGS, salvage_doc},
     {"list_run", list_run, METH_VARARGS, list_doc},
+    {"prune", prune, METH_VARARGS, prune_doc},
     {"dtype_bits", dtype_bits, METH_VARARGS, bits_doc},
     {"status_name", status_name, METH_VARARGS, status_doc},
     {NULL, NULL, 0, NULL},

@@ -26,8 +26,9 @@ leave(run_object *self)
     self->entered = false;
 }
 
-PyDoc_STRVAR(run_doc, "Run(dir, coding, key_every, keep_last, skip_when_busy, lock_seconds, base)\n--\n\n"
-                      "A run directory, open for writing and locked. coding: (profile, quality, threads, effort, memory_budget, steps); base: path of a base model or None.");
+PyDoc_STRVAR(run_doc, "Run(dir, coding, key_every, rules, skip_when_busy, lock_seconds, base)\n--\n\n"
+                      "A run directory, open for writing and locked. coding: (profile, quality, threads, effort, memory_budget, steps); base: path of a base model or None;\n"
+                      "rules: (keep_last, keep_best, keep_every, metric, best_is_max, max_bytes).");
 
 static PyObject *
 run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -35,17 +36,21 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     PyObject *dir = NULL, *base = NULL, *coding, *base_arg;
     int skip = 0;
     ckp_run_options opt = CKP_RUN_OPTIONS_INIT;
+    ckp_retention rules = CKP_RETENTION_INIT;
+    PyObject *rules_arg;
     if (kwargs != NULL && PyDict_Size(kwargs) != 0) {
         PyErr_SetString(PyExc_TypeError, "Run() takes no keyword arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "O&OIIpIO:Run", PyUnicode_FSConverter, &dir, &coding, &opt.key_every, &opt.keep_last, &skip,
+    if (!PyArg_ParseTuple(args, "O&OIOpIO:Run", PyUnicode_FSConverter, &dir, &coding, &opt.key_every, &rules_arg, &skip,
                           &opt.lock_seconds, &base_arg))
         return NULL;
     opt.busy = skip ? CKP_BUSY_SKIP : CKP_BUSY_WAIT;
     run_object *self = NULL;
-    if ((base_arg != Py_None && !PyUnicode_FSConverter(base_arg, &base)) || !ckpy_coding_from(&opt.coding, coding))
+    if ((base_arg != Py_None && !PyUnicode_FSConverter(base_arg, &base)) || !ckpy_rules_from(&rules, rules_arg) ||
+        !ckpy_coding_from(&opt.coding, coding))
         goto done;
+    opt.retention = &rules;
     opt.base_model = base != NULL ? PyBytes_AsString(base) : NULL;
     const allocfunc alloc = (allocfunc)(uintptr_t)PyType_GetSlot(type, Py_tp_alloc);
     self = (run_object *)alloc(type, 0);

@@ -19,6 +19,7 @@ from ._decode import Flattened
 from ._file import Converted, File, Finding, Listed, Salvaged, compress, decompress, list_run, load, open, salvage, save, verify
 from ._lazy import LazyTensor
 from ._ranks import assist
+from ._retention import Fate, Pruned, prune
 from ._steps import Planned, PlannedTensor, plan
 from ._weights import load_weights, save_weights
 from .errors import (
@@ -58,6 +59,7 @@ __all__ = [
     "CorruptError",
     "Error",
     "ExistsError",
+    "Fate",
     "File",
     "FileError",
     "Finding",
@@ -77,6 +79,7 @@ __all__ = [
     "PathError",
     "Planned",
     "PlannedTensor",
+    "Pruned",
     "Salvaged",
     "StateError",
     "TruncatedError",
@@ -93,6 +96,7 @@ __all__ = [
     "load_weights",
     "open",
     "plan",
+    "prune",
     "salvage",
     "save",
     "save_weights",

@@ -22,6 +22,7 @@ from ._guard import Guard, Measured
 from ._names import Attr
 from ._notes import nothing_to_restore, passed_over
 from ._plan import Plan
+from ._retention import rules
 from ._restore import Restorer, check_object_name, class_of, kind_of, saved_form
 from ._search import Planner, guard_for
 from ._views import is_torch_tensor
@@ -43,6 +44,10 @@ class Checkpointer:
         profile: ``"lossless"``, or ``"resume"`` or ``"small"`` (lossy, to train on), or ``"weights"`` (optimizers are not saved).
         keep_last: restorable checkpoints to keep, at least 1; None: all. Older ones that the kept ones are deltas of stay too, up to
             ``key_every``: more directories than ``keep_last`` is no fault. The lossless last save of :meth:`close` is one of the kept.
+        keep_every: keep the first checkpoint of each stretch of so many steps too.
+        keep_best: keep the best by a metric that :meth:`save` is given too: ``"val_loss"`` (the lowest), ``"accuracy:max"``, ``"val_loss:3"``.
+        max_bytes: then delete the oldest until all that stays fits, but never the newest. With any of these rules, the newest
+            checkpoint whose metrics are all finite stays as well.
         key_every: a checkpoint that needs no other at least every so many.
         quality: scales the steps of lossy weights: 0.5 is twice as fine.
         steps: steps of single weights, by the names of their tensors (``"model/fc.weight"``), instead of the profile's: see :func:`ckpress.save`.
@@ -93,6 +98,9 @@ class Checkpointer:
         profile: Profile = "lossless",
         *,
         keep_last: int | None = None,
+        keep_every: int | None = None,
+        keep_best: str | None = None,
+        max_bytes: int | None = None,
         key_every: int = 32,
         quality: float = 1.0,
         steps: Mapping[str, float] | None = None,
@@ -114,8 +122,7 @@ class Checkpointer:
     ) -> None:
         if when_busy not in ("wait", "skip"):
             raise make(InvalidError, f"when_busy must be 'wait' or 'skip', not {when_busy!r}")
-        # 0 must not come to mean "keep none" or "keep all" by accident.
-        keep = 0 if keep_last is None else whole("keep_last", keep_last, 1, (1 << 32) - 1)
+        keep = rules(keep_last, keep_every, keep_best, max_bytes)
         seconds = whole("lock_seconds", lock_seconds, 2, 86400)
         options = coding(profile, quality, threads, effort, memory_budget, steps)
         if _URL.match(os.fsdecode(dir)):

@@ -36,7 +36,7 @@ class Run:
         dir: str | bytes | os.PathLike[str],
         coding: tuple[int, float, int, int, int, dict[str, float] | None],
         key_every: int,
-        keep_last: int,
+        rules: tuple[int, int, int, str | None, bool, int],
         skip_when_busy: bool,
         lock_seconds: int,
         base: str | bytes | os.PathLike[str] | None,
@@ -121,6 +121,7 @@ class Search:
 def open_run(
     dir: str | bytes | os.PathLike[str], step: int, verify_payload: bool, base: str | bytes | os.PathLike[str] | None = ..., /
 ) -> Checkpoint: ...
+def prune(dir: str | bytes | os.PathLike[str], rules: tuple[int, int, int, str | None, bool, int], dry_run: bool, /) -> dict[str, Any]: ...
 def open_file(path: str | bytes | os.PathLike[str], bases: Any, /) -> Checkpoint: ...
 def save(
     path: str | bytes | os.PathLike[str],

@@ -66,10 +66,22 @@ ckpi_packed_at(const ckpi_group *g, size_t k)
     return at;
 }
 
+/*
+ * How a group's first moments are coded. Three values keep the projection of what Adam and SGD step by. A first moment without v belongs to an
+ * optimizer that steps by signs (Lion): what counts there is the size of each element beside the gradient's noise, so it is rounded evenly (decision 9).
+ */
+static ckpi_mkind
+moments_kind(const ckpi_group *g, const ckpi_settings *set)
+{
+    if (!g->has_m)
+        return CKPI_M_NONE;
+    return g->fine || (g->m_role == CKP_ROLE_M && !g->has_v) ? CKPI_M_UNIFORM : set->mkind;
+}
+
 static bool
 is_packed(const ckpi_group *g, const ckpi_settings *set)
 {
-    return !g->fine && set->mkind == CKPI_M_THREE;
+    return moments_kind(g, set) == CKPI_M_THREE;
 }
 
 ckp_status
@@ -190,14 +202,17 @@ measure_movement(const ckpi_pass *p, size_t g, size_t k, size_t at, const float 
 
 /*
  * Thresholds of u are set for Adam's, whose RMS is near 0.23 (decision 9). Momentum is measured by the mean logarithm of its own row and column
- * instead: there 8 times as much is as far out. A first moment without v belongs to an optimizer that steps by signs (Lion): all of them matter.
+ * instead, in which its RMS is near 2: there 8 times as much is as far out. Steps of Lion's are of the same kind.
  */
 #define MOMENTUM_UNIT 8.0
+#define SIGNS_UNIT 3.0
 
 static double
-threshold(const ckpi_group *grp, const ckpi_settings *set)
+moments_unit(const ckpi_group *grp, const ckpi_settings *set)
 {
-    return grp->m_role == CKP_ROLE_MOMENTUM && !grp->has_v && set->mkind == CKPI_M_THREE ? MOMENTUM_UNIT * set->mt : set->mt;
+    if (grp->fine)
+        return ldexp(1.0, -set->fine_shift);
+    return set->mt * (grp->has_v ? 1.0 : grp->m_role == CKP_ROLE_M ? SIGNS_UNIT : MOMENTUM_UNIT);
 }
 
 static ckpi_enc_in
@@ -207,7 +222,6 @@ piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
     const ckpi_piece *pc = &grp->piece[k];
     const char *name = p->pred->table->rec[pc->tensor].name;
     const ckpi_settings *set = p->set;
-    const bool fine = grp->fine;
     ckpi_enc_in in = {
         .grid = ckpi_recon_grid(&p->pred->rec[g], k, (size_t)pc->count, grp->has_v),
         .w_dtype = grp->dtype,
@@ -218,8 +232,8 @@ piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
         .round = p->key && !p->on_model ? CKPI_ROUND_NEAREST : CKPI_ROUND_PHASE,
         .phase_key = ckpi_rng_key(p->run_key, p->restore_count, ckpi_hash64(name, strlen(name)), pc->first >> 32),
         .first = (uint32_t)pc->first,
-        .mkind = !grp->has_m ? CKPI_M_NONE : fine ? CKPI_M_UNIFORM : set->mkind,
-        .mt = fine ? ldexpf(1.0F, -set->fine_shift) : (float)threshold(grp, set),
+        .mkind = moments_kind(grp, set),
+        .mt = (float)moments_unit(grp, set),
         .kc = ckpi_bias_correction(ckpi_state_adam(p->state, pc->tensor), grp->has_v),
         .wsq_exp = p->pred->sq_exp[pc->tensor],
     };

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/limits.h"
 #include "os/host.h"
+#include "run/retention.h"
 #include "run/session.h"
 #include "run/steps.h"
 
@@ -40,7 +41,23 @@ check_options(const ckp_run_options *o, ckp_error *err)
         return ckpi_fail(err, CKP_EINVAL, "lock_seconds %u is not between 2 and 86400", o->lock_seconds);
     if ((unsigned)o->busy > CKP_BUSY_SKIP)
         return ckpi_fail(err, CKP_EINVAL, "no busy policy %d", (int)o->busy);
-    return ckpi_coding_check(&o->coding, err);
+    const ckp_status st = ckpi_rules_check(o->retention, err);
+    if (st == CKP_OK && o->retention != NULL && o->retention->keep_last != 0 && o->keep_last != 0)
+        return ckpi_fail(err, CKP_EINVAL, "keep_last is given twice: in the options, and in their retention");
+    return st == CKP_OK ? ckpi_coding_check(&o->coding, err) : st;
+}
+
+/* Rules that outlive the caller's. */
+static ckp_status
+copy_rules(ckp_run *run, ckp_error *err)
+{
+    ckpi_rules_of(&run->rules, run->opt.retention);
+    run->rules.last = run->opt.keep_last != 0 ? run->opt.keep_last : run->rules.last;
+    run->opt.retention = NULL;
+    if (run->rules.best == NULL)
+        return CKP_OK;
+    run->rules.best = ckpi_strdup(run->rules.best);
+    return run->rules.best != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a metric's name");
 }
 
 static ckp_status
@@ -93,6 +110,8 @@ ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_err
     run->opt.coding.dynaquant = run->dynaquant;
     if (st == CKP_OK && run->opt.base_model != NULL)
         st = ckpi_base_model_open(&run->model, run->opt.base_model, err);
+    if (st == CKP_OK)
+        st = copy_rules(run, err);
     run->opt.base_model = run->model != NULL ? ckpi_base_model_path(run->model) : NULL;
     if (st == CKP_OK)
         st = ckpi_fs_posix(&fs, dir, true, err);
@@ -204,6 +223,7 @@ ckp_run_close(ckp_run *run, ckp_error *err)
     ckpi_dynaquant_unbind(&run->dq);
     ckpi_dynaquant_free(run->dynaquant);
     ckpi_base_model_free(run->model);
+    free((char *)(uintptr_t)run->rules.best);
     free(run->dir);
     free(run);
     return st;

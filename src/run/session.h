@@ -62,6 +62,7 @@ struct ckp_run {
     ckpi_stage *stages;          /* by group of pred */
     ckpi_lasting lasting;
     ckpi_base_model *model;      /* of opt.base_model; or NULL */
+    ckpi_retention rules;        /* of opt.keep_last and opt.retention; owns `best` */
     ckpi_id model_content;       /* of its file for pred's table and layout; zero: not known */
     bool key_next;
     bool staged;                 /* a save is held: see ckp_run_stage */

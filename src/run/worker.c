@@ -268,9 +268,7 @@ retain(ckp_run *run)
     ckp_error e;
 
     ckpi_error_clear(&e);
-    if (run->opt.keep_last == 0)
-        return;
-    const ckp_status st = ckpi_store_retain(run->store, run->opt.keep_last, NULL, 0, NULL, &e);
+    const ckp_status st = ckpi_store_retain(run->store, &run->rules, NULL, &e);
     (void)pthread_mutex_lock(&run->mutex);
     (void)snprintf(run->stats.warning, sizeof run->stats.warning, "%.255s", st == CKP_OK ? "" : e.text);
     (void)pthread_mutex_unlock(&run->mutex);

@@ -134,12 +134,23 @@ CKP_MUST_USE ckp_status ckpi_store_check(ckpi_store *s, const char *dir, int lev
 
 /* ---- retention ---------------------------------------------------------------------------------------------------- */
 
+/* Which restorable points stay: those that any rule names, and the newest of all whose metrics are finite. Without a rule all. */
+typedef struct ckpi_retention {
+    uint32_t last;               /* the newest so many; 0: no such rule */
+    uint64_t every;              /* the first of each stretch of so many steps: [0, N), [N, 2 N) ...; 0: no such rule */
+    const char *best;            /* a metric's name; NULL: no such rule */
+    uint32_t n_best;             /* so many with its lowest, or highest, values */
+    bool best_is_max;
+    uint64_t max_bytes;          /* of all that stays, bases counted: the oldest points go until it fits, but not the newest; 0: no limit */
+    const char *const *dir;      /* these, n_dir of them */
+    size_t n_dir;
+} ckpi_retention;
+
 /*
- * Decides, touches nothing: the keep_last newest restorable points and every directory in keep[] become KEEP_POINT, what
- * they need KEEP_BASE, other whole checkpoints KEEP_NO. Broken and foreign entries keep KEEP_POINT: they are not ours to
- * delete. keep_last 0 keeps everything. CKP_ENOTFOUND: a name in keep[] is not a restorable checkpoint.
+ * Decides, touches nothing: points become KEEP_POINT, what they need KEEP_BASE, other whole checkpoints KEEP_NO. Broken and foreign entries keep
+ * KEEP_POINT: they are not ours to delete. CKP_ENOTFOUND: one of r->dir is not a restorable checkpoint.
  */
-CKP_MUST_USE ckp_status ckpi_retention_mark(ckpi_entries *e, uint32_t keep_last, const char *const *keep, size_t n_keep, ckp_error *err);
+CKP_MUST_USE ckp_status ckpi_retention_mark(ckpi_entries *e, const ckpi_retention *r, ckp_error *err);
 
 typedef struct ckpi_retained {
     size_t points, bases, deleted;
@@ -151,5 +162,7 @@ typedef struct ckpi_retained {
  * Deletes nothing and fails with CKP_ECORRUPT when a committed checkpoint references something that is missing (repair
  * decides then). At least one committed checkpoint stays, always. A failure part way leaves the run consistent.
  */
-CKP_MUST_USE ckp_status ckpi_store_retain(ckpi_store *s, uint32_t keep_last, const char *const *keep, size_t n_keep, ckpi_retained *done, ckp_error *err);
+CKP_MUST_USE ckp_status ckpi_store_retain(ckpi_store *s, const ckpi_retention *r, ckpi_retained *done, ckp_error *err);
+/* The same without deleting: *e (freed by the caller) says what would stay. A reader may ask. */
+CKP_MUST_USE ckp_status ckpi_store_retain_plan(ckpi_store *s, const ckpi_retention *r, ckpi_entries *e, ckpi_retained *done, ckp_error *err);
 #endif

@@ -180,7 +180,7 @@ def test_staged_and_coded_again(run):
 
     model, optimizer, scheduler = training(7)
     steps(model, optimizer, scheduler, 10)
-    handle = _core.Run(str(run), (_core.PROFILE_RESUME, 1.0, 1, 0, 0, {}), 32, 0, False, 60, None)
+    handle = _core.Run(str(run), (_core.PROFILE_RESUME, 1.0, 1, 0, 0, {}), 32, (0, 0, 0, None, False, 0), False, 60, None)
     objects = {"model": model, "optimizer": optimizer}
     configs = [DynaQuant(bins=4, prune=0.5), DynaQuant(bins=16, prune=0.0), DynaQuant(bins=8, bins_embedding=8)]
     for step in range(2):

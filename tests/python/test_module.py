@@ -124,7 +124,7 @@ def test_abi():
         lambda: _core.Checkpoint(),
         lambda: _core.save("/x", 1, (0, 1.0, 0, 0, 0), None, True, None),
         lambda: _core.open_file("/x", [1]),
-        lambda: _core.Run("/proc/no", (0, 1.0, 0, 0, 0, {}), 1, 0, False, 60, None),
+        lambda: _core.Run("/proc/no", (0, 1.0, 0, 0, 0, {}), 1, (0, 0, 0, None, False, 0), False, 60, None),
     ],
 )
 def test_misuse_of_the_core_is_an_exception(call):

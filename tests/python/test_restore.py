@@ -402,7 +402,7 @@ def test_saved_by_something_else(tmp_path):
 
     state = _core.State()
     state.put(_core.NONE)
-    run = _core.Run(tmp_path, (0, 1.0, 0, 0, 0, {}), 32, 0, False, 60, None)
+    run = _core.Run(tmp_path, (0, 1.0, 0, 0, 0, {}), 32, (0, 0, 0, None, False, 0), False, 60, None)
     run.save(1, state, False, False, True)
     run.close()
     with ckpress.Checkpointer(tmp_path) as ck, pytest.raises(ckpress.CorruptError, match="Checkpointer"):

@@ -152,7 +152,7 @@ trace_save(trace *t, ckpi_store *s, uint64_t step, const char *base, char dir[CK
 ckp_status
 trace_retain_one(trace *t, ckpi_store *s)
 {
-    const ckp_status st = ckpi_store_retain(s, 1, NULL, 0, NULL, NULL);
+    const ckp_status st = ckpi_store_retain(s, &LAST_ONE, NULL, NULL);
     trace was = *t;
     const char *need = was.n_kept > 0 ? was.kept[was.n_kept - 1] : "";
     t->n_kept = 0;

@@ -7,6 +7,8 @@
 #include "store/store.h"
 
 #define TRACE_MAX 64
+/* What most tests retain. */
+#define LAST_ONE ((ckpi_retention){.last = 1})
 
 /* What the store has promised so far. */
 typedef struct trace {

@@ -422,7 +422,7 @@ life(ckpi_store *s)
     if (st == CKP_OK)
         st = run_save(s, 3, NULL, 1, NULL, NULL);
     if (st == CKP_OK)
-        st = ckpi_store_retain(s, 1, NULL, 0, NULL, NULL);
+        st = ckpi_store_retain(s, &LAST_ONE, NULL, NULL);
     if (st == CKP_OK)
         st = ckpi_store_latest(s, UINT64_MAX, &c, NULL, NULL);
     if (st == CKP_OK)

@@ -204,7 +204,7 @@ test_fencing(void **state)
     run_age_lock(d);
     new = writer(d);
     assert_int_equal(ckpi_store_epoch(new), 2);
-    assert_status(ckpi_store_retain(old, 1, NULL, 0, NULL, NULL), CKP_EBUSY);
+    assert_status(ckpi_store_retain(old, &LAST_ONE, NULL, NULL), CKP_EBUSY);
     assert_status(run_save(old, 3, NULL, 1, NULL, &err), CKP_EBUSY);
     assert_status(ckpi_store_refresh(old, NULL), CKP_EBUSY);
     ckpi_store_free(old);
@@ -322,7 +322,7 @@ child_result(ckpi_store *s, ckpi_attempt *a, fault_disk *d)
         ckpi_store_list(s, &e, NULL),
         ckpi_store_latest(s, UINT64_MAX, &c, NULL, NULL),
         ckpi_store_at_step(s, 1, &c, NULL),
-        ckpi_store_retain(s, 1, NULL, 0, NULL, NULL),
+        ckpi_store_retain(s, &LAST_ONE, NULL, NULL),
         ckpi_store_commit(s, a, m, NULL),
     };
     ckpi_manifest_free(m);

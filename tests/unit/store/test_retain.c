@@ -39,16 +39,16 @@ expect_marks(const char *plan, uint32_t keep_last, int named, const char *want)
     ckpi_entries e = {0};
     ckpi_retained done;
     const char *keep[] = {named >= 0 ? f.dir[named] : ""};
-    const size_t n_keep = named >= 0;
+    const ckpi_retention rules = {.last = keep_last, .dir = keep, .n_dir = named >= 0};
     char got[33] = "";
     assert_ok(ckpi_store_list(f.s, &e, NULL));
-    assert_ok(ckpi_retention_mark(&e, keep_last, keep, n_keep, NULL));
+    assert_ok(ckpi_retention_mark(&e, &rules, NULL));
     for (size_t i = 0; i < e.n; i++)
         got[i] = "-BP"[e.v[i].keep];
     assert_string_equal(got, want);
     ckpi_entries_free(&e);
 
-    assert_ok(ckpi_store_retain(f.s, keep_last, keep, n_keep, &done, NULL));
+    assert_ok(ckpi_store_retain(f.s, &rules, &done, NULL));
     assert_ok(ckpi_store_list(f.s, &e, NULL));
     assert_int_equal(e.n, done.points + done.bases);
     assert_int_equal(f.n - e.n, done.deleted);
@@ -92,7 +92,7 @@ test_named_must_exist(void **state)
     (void)state;
     fixture f = make("kkk");
     const char *keep[] = {"step-00000009-00000000"};
-    assert_status(ckpi_store_retain(f.s, 1, keep, 1, NULL, NULL), CKP_ENOTFOUND);
+    assert_status(ckpi_store_retain(f.s, &(ckpi_retention){.last = 1, .dir = keep, .n_dir = 1}, NULL, NULL), CKP_ENOTFOUND);
     for (size_t i = 0; i < f.n; i++)
         assert_true(fault_exists(f.d, f.dir[i]));
     drop(&f);
@@ -110,13 +110,13 @@ test_refuses_beside_damage(void **state)
         fixture f = make("kdkk");
         snprintf(path, sizeof path, "%s/%s", f.dir[1], files[i]);
         fault_truncate(f.d, path, 3);
-        assert_status(ckpi_store_retain(f.s, 1, NULL, 0, NULL, &err), CKP_ECORRUPT);
+        assert_status(ckpi_store_retain(f.s, &LAST_ONE, NULL, &err), CKP_ECORRUPT);
         assert_non_null(strstr(err.text, f.dir[1]));
         for (size_t k = 0; k < f.n; k++)
             assert_true(fault_exists(f.d, f.dir[k]));
         fault_remove(f.d, path);
         if (i == 0)
-            assert_ok(ckpi_store_retain(f.s, 1, NULL, 0, NULL, &err));
+            assert_ok(ckpi_store_retain(f.s, &LAST_ONE, NULL, &err));
         drop(&f);
     }
 }
@@ -131,7 +131,7 @@ test_foreign_file_inside(void **state)
     fixture f = make("kkk");
     snprintf(path, sizeof path, "%s/notes.txt", f.dir[0]);
     fault_write(f.d, path, "mine", 4);
-    assert_ok(ckpi_store_retain(f.s, 1, NULL, 0, &done, NULL));
+    assert_ok(ckpi_store_retain(f.s, &LAST_ONE, &done, NULL));
     assert_int_equal(done.deleted, 2);
     assert_true(fault_exists(f.d, path));
     assert_false(fault_exists(f.d, f.dir[1]));
@@ -154,7 +154,7 @@ test_both_names(void **state)
     fault_write(f.d, b, raw.data, raw.len);
     ckpi_buf_free(&raw);
     assert_ok(ckpi_store_check(f.s, f.dir[0], 2, NULL, NULL, NULL));       /* still committed */
-    assert_ok(ckpi_store_retain(f.s, 1, NULL, 0, NULL, NULL));
+    assert_ok(ckpi_store_retain(f.s, &LAST_ONE, NULL, NULL));
     assert_false(fault_exists(f.d, f.dir[0]));
     drop(&f);
 }
@@ -166,7 +166,7 @@ test_full_disk(void **state)
     (void)state;
     fixture f = make("kdkk");
     fault_arm(f.d, FAULT_ENOSPC, 1, true);
-    assert_ok(ckpi_store_retain(f.s, 1, NULL, 0, NULL, NULL));
+    assert_ok(ckpi_store_retain(f.s, &LAST_ONE, NULL, NULL));
     assert_int_equal(fault_fired(f.d), 0);
     assert_false(fault_exists(f.d, f.dir[0]));
     drop(&f);
@@ -179,7 +179,7 @@ test_reader_may_not(void **state)
     fixture f = make("kk");
     ckpi_store *r = NULL;
     assert_ok(run_open(&r, fault_mount(f.d), CKPI_STORE_READ, NULL));
-    assert_status(ckpi_store_retain(r, 1, NULL, 0, NULL, NULL), CKP_EINVAL);
+    assert_status(ckpi_store_retain(r, &LAST_ONE, NULL, NULL), CKP_EINVAL);
     ckpi_store_free(r);
     drop(&f);
 }

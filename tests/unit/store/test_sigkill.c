@@ -41,7 +41,7 @@ child(const char *dir, uint64_t at, int fd)
             _exit(2);
         tell(fd, name);
     }
-    if (ckpi_store_retain(s, 1, NULL, 0, NULL, NULL) != CKP_OK)
+    if (ckpi_store_retain(s, &LAST_ONE, NULL, NULL) != CKP_OK)
         _exit(3);
     ckpi_store_free(s);
     _exit(0);

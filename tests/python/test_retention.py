@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which checkpoints stay, while training and afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ckpress
+
+torch = pytest.importorskip("torch")
+
+
+def steps(run: Path) -> list[int]:
+    return [e.step for e in ckpress.list_run(run)]
+
+
+def train(run: Path, losses: list[float], **rules: Any) -> None:
+    weights = torch.zeros(64, 64)
+    with ckpress.Checkpointer(run, key_every=1, **rules) as ck:
+        for i, loss in enumerate(losses):
+            weights += i
+            ck.save(10 * (i + 1), metrics={"val_loss": loss, "accuracy": -loss}, weights=weights)
+            ck.wait()
+
+
+def test_a_training_keeps_to_its_rules(tmp_path: Path) -> None:
+    losses = [5.0, 1.0, 4.0, 3.0, 2.0, 2.5]
+    train(tmp_path / "last", losses, keep_last=2)
+    assert steps(tmp_path / "last") == [50, 60]
+    train(tmp_path / "best", losses, keep_best="val_loss")
+    assert steps(tmp_path / "best") == [20, 60]
+    train(tmp_path / "highest", losses, keep_best="accuracy:max:2")
+    assert steps(tmp_path / "highest") == [20, 50, 60]
+    train(tmp_path / "every", losses, keep_last=1, keep_every=30)
+    assert steps(tmp_path / "every") == [10, 30, 60]
+    train(tmp_path / "bytes", losses, max_bytes=1)
+    assert steps(tmp_path / "bytes") == [60]
+
+
+def test_a_training_gone_wrong_pushes_nothing_good_out(tmp_path: Path) -> None:
+    train(tmp_path / "run", [3.0, 2.0, float("nan"), float("nan"), float("nan")], keep_last=2)
+    assert steps(tmp_path / "run") == [20, 40, 50]
+
+
+def test_prune(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(run, [5.0, 1.0, 4.0, 3.0, 2.0])
+    planned = ckpress.prune(run, keep_best="val_loss", keep_last=1, dry_run=True)
+    assert [(f.step, f.fate) for f in planned.checkpoints] == [(10, "deleted"), (20, "kept"), (30, "deleted"), (40, "deleted"), (50, "kept")]
+    assert planned.deleted == 3 and planned.kept == 2 and planned.freed_bytes > 0 and len(steps(run)) == 5
+    done = ckpress.prune(run, keep_best="val_loss", keep_last=1)
+    assert done == planned and steps(run) == [20, 50]
+    assert ckpress.prune(run, keep_last=7).deleted == 0
+    for rules in ({}, {"keep_last": 0}, {"keep_best": ":max"}, {"max_bytes": 0}, {"keep_every": 1.5}):
+        with pytest.raises(ckpress.InvalidError):
+            ckpress.prune(run, **rules)
+    with ckpress.Checkpointer(run), pytest.raises(ckpress.BusyError):
+        ckpress.prune(run, keep_last=1)
+    with pytest.raises(ckpress.NotFoundError):
+        ckpress.prune(tmp_path / "no", keep_last=1)
+    assert not (tmp_path / "no").exists()
+
+
+def test_nothing_goes_beside_damage(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(run, [3.0, 2.0, 1.0])
+    next(run.glob("step-00000020-*/shard*")).unlink()
+    with pytest.raises(ckpress.CorruptError, match="missing"):
+        ckpress.prune(run, keep_last=1)
+    assert len(list(run.glob("step-*"))) == 3

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which points the rules of retention name: decided on entries alone, without a disk. */
+#include <math.h>
+#include <stdlib.h>
+#include "harness/check.h"
+#include "store/store.h"
+
+#define NO_METRIC 1e300
+
+typedef struct save { uint64_t step; int base; uint64_t bytes; double loss; } save;
+
+static ckpi_entries
+entries(const save *s, size_t n)
+{
+    ckpi_entries e = {calloc(n + 1, sizeof *e.v), n};
+    for (size_t i = 0; i < n; i++) {
+        e.v[i] = (ckpi_entry){.step = s[i].step, .bytes = s[i].bytes, .base = s[i].base < 0 ? SIZE_MAX : (size_t)s[i].base, .m = ckpi_manifest_new()};
+        assert_non_null(e.v[i].m);
+        if (s[i].loss != NO_METRIC)
+            assert_ok(ckpi_manifest_add_metric(e.v[i].m, "loss", s[i].loss, NULL));
+    }
+    return e;
+}
+
+/* One letter a save: P point, B base, '-' goes. */
+static void
+expect(const save *s, size_t n, ckpi_retention r, const char *want)
+{
+    ckpi_entries e = entries(s, n);
+    char got[33] = "";
+    assert_ok(ckpi_retention_mark(&e, &r, NULL));
+    for (size_t i = 0; i < n; i++)
+        got[i] = "-BP"[e.v[i].keep];
+    assert_string_equal(got, want);
+    ckpi_entries_free(&e);
+}
+
+static void
+the_first_of_each_stretch_stays(void **state)
+{
+    (void)state;
+    static const save s[] = {{100, -1, 1, NO_METRIC}, {500, -1, 1, NO_METRIC}, {1000, -1, 1, NO_METRIC}, {1500, -1, 1, NO_METRIC},
+                             {2600, -1, 1, NO_METRIC}, {2900, -1, 1, NO_METRIC}};
+    expect(s, 6, (ckpi_retention){.every = 1000}, "P-P-PP");            /* the newest always */
+    expect(s, 6, (ckpi_retention){.every = 1000, .last = 2}, "P-P-PP");
+    expect(s, 6, (ckpi_retention){.every = 1}, "PPPPPP");
+    expect(s, 6, (ckpi_retention){.every = UINT64_MAX}, "P----P");
+    expect(s, 6, (ckpi_retention){.every = 5000, .last = 1}, "P----P");
+    /* a step saved again after going back: the newer of the two */
+    static const save again[] = {{100, -1, 1, NO_METRIC}, {1000, -1, 1, NO_METRIC}, {1100, -1, 1, NO_METRIC}, {1000, -1, 1, NO_METRIC}, {1200, -1, 1, NO_METRIC}};
+    expect(again, 5, (ckpi_retention){.every = 1000}, "P--PP");
+}
+
+static void
+the_best_stay(void **state)
+{
+    (void)state;
+    static const save s[] = {{1, -1, 1, 3.0}, {2, -1, 1, 1.0}, {3, -1, 1, NAN}, {4, -1, 1, 2.0}, {5, -1, 1, 1.0}, {6, -1, 1, NO_METRIC}, {7, -1, 1, 2.5}};
+    expect(s, 7, (ckpi_retention){.best = "loss", .n_best = 1}, "----P-P");              /* of two as good the newer */
+    expect(s, 7, (ckpi_retention){.best = "loss", .n_best = 2}, "-P--P-P");
+    expect(s, 7, (ckpi_retention){.best = "loss", .n_best = 3}, "-P-PP-P");
+    expect(s, 7, (ckpi_retention){.best = "loss", .n_best = 1, .best_is_max = true}, "P-----P");
+    expect(s, 7, (ckpi_retention){.best = "accuracy", .n_best = 1}, "------P");
+    expect(s, 7, (ckpi_retention){.best = "loss", .n_best = 99, .last = 1}, "PP-PP-P");
+    /* a delta that is best needs its bases */
+    static const save chain[] = {{1, -1, 1, 3.0}, {2, 0, 1, 2.0}, {3, 1, 1, 1.0}, {4, -1, 1, 5.0}};
+    expect(chain, 4, (ckpi_retention){.best = "loss", .n_best = 1}, "BBPP");
+}
+
+/* Metrics that are not finite: the training has gone wrong, and the last state before that stays whatever the rules say. */
+static void
+the_newest_finite_one_stays(void **state)
+{
+    (void)state;
+    static const save s[] = {{1, -1, 1, 3.0}, {2, -1, 1, 2.0}, {3, -1, 1, NAN}, {4, -1, 1, INFINITY}, {5, -1, 1, NAN}};
+    expect(s, 5, (ckpi_retention){.last = 1}, "-P--P");
+    expect(s, 5, (ckpi_retention){.last = 2, .max_bytes = 1}, "-P--P");
+    static const save none[] = {{1, -1, 1, NAN}, {2, -1, 1, NAN}};
+    expect(none, 2, (ckpi_retention){.last = 1}, "-P");
+}
+
+static void
+what_fits_stays(void **state)
+{
+    (void)state;
+    static const save s[] = {{1, -1, 100, NO_METRIC}, {2, 0, 10, NO_METRIC}, {3, 1, 10, NO_METRIC}, {4, -1, 100, NO_METRIC}, {5, 3, 10, NO_METRIC}};
+    expect(s, 5, (ckpi_retention){.max_bytes = 230}, "PPPPP");
+    expect(s, 5, (ckpi_retention){.max_bytes = 229}, "---PP");           /* no byte is won before the last that needs the key goes */
+    expect(s, 5, (ckpi_retention){.max_bytes = 109}, "---BP");           /* a base of what stays is no byte less */
+    expect(s, 5, (ckpi_retention){.max_bytes = 1}, "---BP");
+    expect(s, 5, (ckpi_retention){.max_bytes = UINT64_MAX, .last = 2}, "---PP");
+    expect(s, 5, (ckpi_retention){.max_bytes = 120, .last = 4}, "---PP");
+    expect(s, 5, (ckpi_retention){0}, "PPPPP");
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_of_each_stretch_stays),
+        cmocka_unit_test(the_best_stay),
+        cmocka_unit_test(the_newest_finite_one_stays),
+        cmocka_unit_test(what_fits_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
