@@ -12,7 +12,7 @@ static const struct { const char *name, *title, *unit, *color; } settings[] = {
     {"step", "Step of the weights", "RMS of the weights", "#3b6fb6"},
     {"movement", "Movement of the weights since the save before", "RMS of the weights", "#4a9a5b"},
     {"quality", "Quality: scale of the profile's steps", "scale", "#777777"},
-    {"m_threshold", "Threshold of m, below which it is zero", "roots of v", "#d08b2c"},
+    {"m_share", "Share of m that is kept; the rest is zero", "of its values", "#d08b2c"},
     {"v_octaves", "Step of v", "octaves of its root", "#4a9a5b"},
     {"rms", "RMS of the weights", "unit of the weights", "#3b6fb6"},
 };

@@ -47,7 +47,7 @@ checkpoint_row(cli_html_table *t, const report *r, size_t i)
     cli_html_cell_number(t, value_at(&r->settings, "quality", i));
     cli_html_cell_number(t, value_at(&r->settings, "step", i));
     cli_html_cell_number(t, value_at(&r->settings, "movement", i));
-    cli_html_cell_number(t, value_at(&r->settings, "m_threshold", i));
+    cli_html_cell_number(t, value_at(&r->settings, "m_share", i));
     cli_html_cell_number(t, value_at(&r->metrics, "ckpress.loss_live", i));
     cli_html_cell_number(t, value_at(&r->metrics, "ckpress.loss_decoded", i));
     cli_html_cell_number(t, value_at(&r->metrics, "ckpress.evaluations", i));
@@ -59,7 +59,7 @@ void
 report_checkpoint_table(FILE *f, const report *r)
 {
     static const char *const head[] = {"number", "step", "kind", "saved, UTC", "bytes", "ratio", "weights, bits", "m, bits", "v, bits", "rest, bits",
-                                       "all, bits", "profile", "quality", "step, RMS", "movement, RMS", "m threshold", "loss, live",
+                                       "all, bits", "profile", "quality", "step, RMS", "movement, RMS", "m share", "loss, live",
                                        "loss, decoded", "evaluations", "restores", "health"};
     cli_html_table t;
 

@@ -382,7 +382,11 @@ ckpi_pass_finish(const ckpi_pass *p, const ckpi_stage *stages)
     int64_t lsum = 0, move = 0;
     uint64_t lcount = 0, n_move = 0;
 
+    if (p->lasting != NULL)
+        p->lasting->stale = false;
     for (size_t g = 0; g < d->layout->n; g++) {
+        if (p->lasting != NULL)
+            p->lasting->stale = p->lasting->stale || stages[g].stale;
         lsum += stages[g].lsum;
         lcount += stages[g].lcount;
         move += stages[g].move;

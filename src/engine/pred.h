@@ -21,7 +21,8 @@ typedef struct ckpi_settings {
     int32_t vstep;               /* of second moments, 1/256 octave of sqrt v */
     double vstay;                /* a code of v stays while v is within so many steps of it (quant.h) */
     ckpi_mkind mkind;
-    double mt;                   /* threshold or step of u */
+    double mshare;               /* of first moments and momentum in three values: the share that is kept (threshold.h) */
+    double mstep;                /* of first moments without second ones: step, in the mean logarithm of their size */
     int fine_shift;              /* small tensors: steps finer by 2^this */
     bool exact_weights;          /* the final save: weights losslessly */
     bool dynaquant;              /* weights as indices into codebooks, where the layout says so (dynaquant.h) */
@@ -50,6 +51,7 @@ typedef struct ckpi_recon {
     int8_t *vcode;               /* n absolute codes, or NULL without v */
     ckpi_factors fac;            /* of v, or of momentum; at NULL: none */
     ckpi_indices idx;            /* of the last save, where its weights have indices */
+    float *mt;                   /* by piece: threshold of |u| in use; 0: not known */
     float *sample;               /* every CKPI_SAMPLE-th true weight of the last save */
     size_t n_sample;
 } ckpi_recon;
@@ -59,6 +61,7 @@ typedef struct ckpi_recon {
 typedef struct ckpi_lasting {
     double move;                 /* RMS movement between two saves in the steps' metric, last measured */
     bool moved;
+    bool stale;                  /* momentum has left the scale that its factors were made for: the next save is a key */
 } ckpi_lasting;
 
 typedef struct ckpi_pred {

@@ -14,6 +14,7 @@
 #include "engine/numbers.h"
 #include "engine/pack2.h"
 #include "engine/stage.h"
+#include "engine/threshold.h"
 
 void
 ckpi_stage_free(ckpi_stage *s)
@@ -200,21 +201,6 @@ measure_movement(const ckpi_pass *p, size_t g, size_t k, size_t at, const float 
     }
 }
 
-/*
- * Thresholds of u are set for Adam's, whose RMS is near 0.23 (decision 9). Momentum is measured by the mean logarithm of its own row and column
- * instead, in which its RMS is near 2: there 8 times as much is as far out. Steps of Lion's are of the same kind.
- */
-#define MOMENTUM_UNIT 8.0
-#define SIGNS_UNIT 3.0
-
-static double
-moments_unit(const ckpi_group *grp, const ckpi_settings *set)
-{
-    if (grp->fine)
-        return ldexp(1.0, -set->fine_shift);
-    return set->mt * (grp->has_v ? 1.0 : grp->m_role == CKP_ROLE_M ? SIGNS_UNIT : MOMENTUM_UNIT);
-}
-
 static ckpi_enc_in
 piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
 {
@@ -233,7 +219,7 @@ piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
         .phase_key = ckpi_rng_key(p->run_key, p->restore_count, ckpi_hash64(name, strlen(name)), pc->first >> 32),
         .first = (uint32_t)pc->first,
         .mkind = moments_kind(grp, set),
-        .mt = (float)moments_unit(grp, set),
+        .mt = grp->fine ? ldexpf(1.0F, -set->fine_shift) : (float)set->mstep,
         .kc = ckpi_bias_correction(ckpi_state_adam(p->state, pc->tensor), grp->has_v),
         .wsq_exp = p->pred->sq_exp[pc->tensor],
     };
@@ -260,6 +246,56 @@ set_factors(const ckpi_pass *p, size_t g, size_t k, const ckpi_enc_in *in, ckpi_
     if (st == CKP_OK && grp->has_v)
         ckpi_factors_lift(f, in->v);
     return st;
+}
+
+/* u of momentum as its factors see it: 2 in RMS. Far from that they were made for something else. */
+#define FACTORS_LOW 0x1p-3F
+#define FACTORS_HIGH 0x1p9F
+
+/* Adam divides momentum by the gradient's size, and a few large values pass as more of its noise. SGD does not: it feels their sum of squares. */
+#define MOMENTUM_SHARE 6.0
+
+static double
+share_of(const ckpi_pass *p, const ckpi_group *grp)
+{
+    return p->set->mshare * (grp->has_v ? 1.0 : MOMENTUM_SHARE);
+}
+
+/* The threshold of a piece's moments in three values: known from the save before, or from a sample. */
+static ckp_status
+set_threshold(const ckpi_pass *p, size_t g, size_t k, ckpi_enc_in *in, ckpi_stage *s, ckpi_scratch *ws, ckp_error *err)
+{
+    const ckpi_group *grp = &p->pred->layout->g[g];
+    float *mt = &p->pred->rec[g].mt[k];
+    ckpi_reach reach;
+
+    if (in->mkind != CKPI_M_THREE)
+        return CKP_OK;
+    /* momentum's factors stand still while it grows and shrinks: what was the threshold at the last save says little */
+    if (!(*mt > 0.0F) || !grp->has_v) {
+        const ckp_status st = ckpi_threshold_sample(&reach, in, share_of(p, grp), ws, err);
+        if (st != CKP_OK)
+            return st;
+        *mt = reach.threshold;
+        s->stale = s->stale || (!grp->has_v && !p->key && reach.largest > 0.0F && (reach.largest < FACTORS_LOW || reach.largest > FACTORS_HIGH));
+    }
+    in->mt = *mt;
+    return CKP_OK;
+}
+
+/* mg, and the threshold of the next save. */
+static void
+take_moments(const ckpi_pass *p, size_t g, size_t k, const ckpi_enc_in *in, const ckpi_enc_out *out, ckpi_stage *s)
+{
+    const ckpi_group *grp = &p->pred->layout->g[g];
+    const size_t n = (size_t)grp->piece[k].count;
+    float *mt = &p->pred->rec[g].mt[k];
+
+    s->mg[k] = in->mkind != CKPI_M_NONE ? ckpi_quant_mg(in, out) : 0.0F;
+    if (in->mkind != CKPI_M_THREE)
+        return;
+    s->mg[k] = ckpi_threshold_bound(s->mg[k], *mt, in->kc);
+    *mt = ckpi_threshold_follow(*mt, ckpi_threshold_kept(s->mpack + ckpi_packed_at(grp, k), n), n, share_of(p, grp));
 }
 
 /* Room for the moves of a group's factors. */
@@ -299,6 +335,9 @@ pass_piece(const ckpi_pass *p, size_t g, size_t k, size_t at, ckpi_stage *s, ckp
     if (st != CKP_OK)
         goto done;
     in.grid = ckpi_recon_grid(r, k, n, grp->has_v);
+    st = set_threshold(p, g, k, &in, s, ws, err);
+    if (st != CKP_OK)
+        goto done;
     const float *w = in.w;
     if (s->exact_w || s->indexed)
         in.w = NULL;             /* staged as bytes already, or as indices below: only the moments go through these quantizers */
@@ -316,7 +355,7 @@ pass_piece(const ckpi_pass *p, size_t g, size_t k, size_t at, ckpi_stage *s, ckp
         goto done;
     if (s->mpack != NULL)
         ckpi_pack2(s->mpack + ckpi_packed_at(grp, k), out.mcode, n);
-    s->mg[k] = in.mkind != CKPI_M_NONE ? ckpi_quant_mg(&in, &out) : 0.0F;
+    take_moments(p, g, k, &in, &out, s);
     s->lsum += grp->fine ? 0 : out.lsum + (int64_t)out.lcount * in.grid.lift;
     s->lcount += grp->fine ? 0 : out.lcount;
     s->sums[k] = (ckpi_piece_sums){.w = out.wstats, .w_max_err = out.w_max_err, .v_max_rel = out.v_max_err,
@@ -385,6 +424,7 @@ ckpi_pass_group(const ckpi_pass *p, size_t g, ckpi_stage *s, ckpi_scratch *ws, c
     s->exact_w = grp->lossy && p->set->exact_weights;
     s->indexed = ckpi_dq_takes(grp, p->set);
     s->wesc.n = s->mesc.n = s->vesc.n = s->idx.n_kept = 0;
+    s->stale = false;
     s->lsum = s->move = 0;
     s->lcount = s->n_move = 0;
     if (grp->lossy && p->key)

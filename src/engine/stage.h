@@ -24,6 +24,7 @@ typedef struct ckpi_stage {
     float *mg;                                 /* by piece */
     ckpi_wstep *wstep;                         /* by piece */
     ckpi_piece_sums *sums;                     /* by piece */
+    bool stale;                                /* momentum beyond its factors (threshold.h) */
     int64_t lsum, move;
     uint64_t lcount, n_move;
     /* lossless: the bytes; also the weights of a final save */

@@ -112,7 +112,7 @@ fill_settings(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
         {w, "step", job->set.exact_weights ? 0.0 : p->q0 / rms},
         {w, "rms", rms},
         {w && run->lasting.moved, "movement", run->lasting.move / rms},
-        {mo && job->set.mkind != CKPI_M_NONE, "m_threshold", job->set.mt},
+        {mo && job->set.mkind != CKPI_M_NONE, "m_share", job->set.mshare},
         {v, "v_octaves", (double)job->set.vstep / 256.0},
     };
     ckp_status st = CKP_OK;
@@ -197,7 +197,7 @@ become_base(ckp_run *run, const char *dir, const ckpi_manifest *m, const ckpi_fm
     run->base.shard = sum->content;
     run->base.chain = m->chain;
     /* an inline pass leaves no numbers for steps */
-    run->key_next = st != CKP_OK || job->inline_pass || !pays(run, sum);
+    run->key_next = st != CKP_OK || job->inline_pass || run->lasting.stale || !pays(run, sum);
     run->pred->valid = !run->key_next;
     return CKP_OK;               /* the checkpoint is there; at worst the next is a key */
 }

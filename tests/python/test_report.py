@@ -145,7 +145,7 @@ def test_the_numbers_are_those_of_list_and_info(run, tmp_path):
         assert int(row["step"]) == entry.step and int(row["number"]) == entry.sequence and row["health"] == entry.health == "ok"
         assert number(row["bytes"]) == entry.stored_bytes and row["profile"] == entry.profile == "resume"
         assert row["kind"].startswith("delta" if entry.is_delta else "key") and int(row["restores"]) == entry.restore_count
-        for name, column in (("quality", "quality"), ("step", "step, RMS"), ("movement", "movement, RMS"), ("m_threshold", "m threshold")):
+        for name, column in (("quality", "quality"), ("step", "step, RMS"), ("movement", "movement, RMS"), ("m_share", "m share")):
             assert close(row[column], entry.settings.get(name)), (name, row)
         assert close(row["loss, live"], entry.metrics.get("ckpress.loss_live")) and close(
             row["loss, decoded"], entry.metrics.get("ckpress.loss_decoded")

@@ -11,7 +11,7 @@ ckpi_settings
 chain_settings(const char *profile)
 {
     ckpi_settings s = {.lossy = true, .f = 1.2, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .vstep = 512, .mkind = CKPI_M_THREE,
-                       .mt = 0.5, .fine_shift = 4};
+                       .mshare = 0.01, .mstep = 4.0, .fine_shift = 4};
     if (strcmp(profile, "lossless") == 0)
         s = (ckpi_settings){0};
     else if (strcmp(profile, "small") == 0)
