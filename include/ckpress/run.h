@@ -219,7 +219,7 @@ typedef struct ckp_save_stats {
     uint64_t params_by_role[7];  /**< elements */
     uint64_t saves, failed, skipped;         /**< since open */
     uint64_t memory_bytes;       /**< held between saves: reconstructions, codes, staging, buffers of chunks */
-    char warning[256];           /**< why old checkpoints could not be deleted; "" when all is well */
+    char warning[256];           /**< why old checkpoints could not be deleted, or what has become of the base model; "" when all is well */
 } ckp_save_stats;
 CKP_API void ckp_run_stats(const ckp_run *run, ckp_save_stats *st);
 

@@ -64,14 +64,21 @@ shape_of(const ckpi_pred *d, const ckpi_group *grp)
 static double
 key_share(const ckpi_pass *p)
 {
-    return p->key && !p->lone && !p->on_model ? 0.5 : 1.0;
+    return p->key && !p->lone ? 0.5 : 1.0;
+}
+
+/* Of a key on a base model, weights that are there too are no more than a delta. */
+static double
+tensor_share(const ckpi_pass *p, uint32_t tensor)
+{
+    return p->on_model && p->pred->in_model[tensor] ? 1.0 : key_share(p);
 }
 
 /* A step by name: small tensors are no exception, and neither the model's RMS nor the movement counts. */
 static ckpi_wstep
-named_wstep(const ckpi_pass *p, const ckpi_group *grp, double step)
+named_wstep(const ckpi_pass *p, const ckpi_group *grp, uint32_t tensor, double step)
 {
-    const float q = (float)((double)(float)step * p->set->named * key_share(p));
+    const float q = (float)((double)(float)step * p->set->named * tensor_share(p, tensor));
     const bool shaped = grp->has_v || grp->has_m;
     const ckpi_wstep s = {.qmul = (float)((double)q * shape_of(p->pred, grp)),
                           .qlo = shaped ? (float)((double)q * p->set->clamp_lo) : q,
@@ -86,8 +93,8 @@ ckpi_pass_wstep(const ckpi_pass *p, size_t g, uint32_t tensor)
     const ckpi_group *grp = &p->pred->layout->g[g];
     const ckpi_pred *d = p->pred;
     if (d->step[tensor] != 0.0)
-        return named_wstep(p, grp, d->step[tensor]);
-    const double finer = grp->fine ? ldexp(1.0, -p->set->fine_shift) : 1.0;
+        return named_wstep(p, grp, tensor, d->step[tensor]);
+    const double finer = (grp->fine ? ldexp(1.0, -p->set->fine_shift) : 1.0) * (p->on_model ? tensor_share(p, tensor) : 1.0);
     /* f as the movement rule left it: the clamps move along */
     const double f = d->rms_all > 0.0 ? d->q0 / d->rms_all : 0.0;
     /* gains of norms have an RMS of 1 and matter far more than a share of that: small tensors count as no larger than the model's weights */
@@ -128,7 +135,7 @@ sample_logs(const float *x, size_t n, bool momentum, int64_t *sum, uint64_t *cou
     }
 }
 
-/* How far weights are from the base model's. One of zeros is not there: a tensor that only this run has. */
+/* How far weights are from the base model's. */
 static void
 sample_movement(const survey *s, size_t g, size_t k, const float *w, size_t n)
 {
@@ -136,20 +143,18 @@ sample_movement(const survey *s, size_t g, size_t k, const float *w, size_t n)
     const float *base = s->p->pred->rec[g].wrec;
 
     sampled here = {0};
-    bool there = false;
 
+    if (!s->p->pred->in_model[grp->piece[k].tensor])
+        return;
     for (size_t i = 0; i < k; i++)
         base += grp->piece[i].count;
     for (size_t i = 0; i < n; i += MOVE_SAMPLE) {
         const double d = (double)w[i] - (double)base[i];
-        there = there || fabsf(base[i]) > 0.0F;
         here.sum += isfinite(d) ? d * d : 0.0;
         here.n += isfinite(d);
     }
-    if (there) {
-        s->move[g].sum += here.sum;
-        s->move[g].n += here.n;
-    }
+    s->move[g].sum += here.sum;
+    s->move[g].n += here.n;
 }
 
 static ckp_status
@@ -362,7 +367,7 @@ ckpi_pass_steps(const ckpi_pass *p)
     ckpi_pred *d = p->pred;
     ckpi_lasting *l = p->lasting;
 
-    d->q0 = p->set->f * key_share(p) * d->rms_all;
+    d->q0 = p->set->f * (p->on_model ? 1.0 : key_share(p)) * d->rms_all;
     if (l != NULL && l->moved && p->set->k_move > 0.0)
         d->q0 = fmin(d->q0, p->set->k_move * l->move);
 }

@@ -20,10 +20,11 @@ ckpi_pred_new(ckpi_pred **out, ckpi_table *table, ckpi_layout *layout, ckp_error
     p->rec = ckpi_calloc(layout->n, sizeof *p->rec);
     p->raw = ckpi_calloc(layout->n, sizeof *p->raw);
     p->step = ckpi_calloc(table->n, sizeof *p->step);
+    p->in_model = ckpi_calloc(table->n, sizeof *p->in_model);
     p->rms = ckpi_calloc(table->n, sizeof *p->rms);
     p->sq_exp = ckpi_calloc(table->n, sizeof *p->sq_exp);
     p->probe = ckpi_calloc(table->n, sizeof *p->probe);
-    if (p->rec == NULL || p->raw == NULL || p->step == NULL || p->rms == NULL || p->sq_exp == NULL || p->probe == NULL) {
+    if (p->rec == NULL || p->raw == NULL || p->step == NULL || p->in_model == NULL || p->rms == NULL || p->sq_exp == NULL || p->probe == NULL) {
         const ckp_status st = ckpi_fail(err, CKP_ENOMEM, "no memory for the predictor of %zu tensors", table->n);
         ckpi_pred_free(p);       /* and the table with it */
         return st;
@@ -108,6 +109,7 @@ ckpi_pred_free(ckpi_pred *p)
     free(p->raw);
     free(p->step);
     free(p->rms);
+    free(p->in_model);
     free(p->sq_exp);
     free(p->probe);
     ckpi_table_free(p->table);

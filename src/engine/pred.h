@@ -70,6 +70,7 @@ typedef struct ckpi_pred {
     ckpi_recon *rec;             /* by group; empty for lossless ones */
     uint8_t **raw;               /* by group: bytes of the last save, or NULL */
     double *step;                /* by tensor: step of its weights by name, 0: the settings choose */
+    bool *in_model;              /* by tensor: the base model has its like */
     float *rms;                  /* by tensor: RMS of weights at the last save */
     double *probe;               /* by tensor: RMS of a few weights at the last save (probe.c) */
     int *sq_exp;                 /* by tensor: scale of the integer sums of squares (quant.h) */

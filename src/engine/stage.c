@@ -208,14 +208,15 @@ piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
     const ckpi_piece *pc = &grp->piece[k];
     const char *name = p->pred->table->rec[pc->tensor].name;
     const ckpi_settings *set = p->set;
+    const bool on_model = p->on_model && p->pred->in_model[pc->tensor];
     ckpi_enc_in in = {
         .grid = ckpi_recon_grid(&p->pred->rec[g], k, (size_t)pc->count, grp->has_v),
         .w_dtype = grp->dtype,
         .key = p->key,
-        .w_based = p->on_model,
+        .w_based = on_model,
         .vstay = (float)set->vstay,
         .wstep = s->wstep[k],
-        .round = p->key && !p->on_model ? CKPI_ROUND_NEAREST : CKPI_ROUND_PHASE,
+        .round = p->key && (!on_model || set->weights_only) ? CKPI_ROUND_NEAREST : CKPI_ROUND_PHASE,
         .phase_key = ckpi_rng_key(p->run_key, p->restore_count, ckpi_hash64(name, strlen(name)), pc->first >> 32),
         .first = (uint32_t)pc->first,
         .mkind = moments_kind(grp, set),
@@ -253,7 +254,7 @@ set_factors(const ckpi_pass *p, size_t g, size_t k, const ckpi_enc_in *in, ckpi_
 #define FACTORS_HIGH 0x1p9F
 
 /* Adam divides momentum by the gradient's size, and a few large values pass as more of its noise. SGD does not: it feels their sum of squares. */
-#define MOMENTUM_SHARE 6.0
+#define MOMENTUM_SHARE 10.0
 
 static double
 share_of(const ckpi_pass *p, const ckpi_group *grp)

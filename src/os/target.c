@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "base/hash.h"
 #include "os/posix.h"
 
 ckp_status
@@ -42,4 +43,15 @@ ckpi_target_mode(ckpi_fs *fs, const char *name, const char *like)
     /* failing to take permissions away is no reason to fail: the user's umask was obeyed */
     const int rc = fchmodat(p->root, name, now.st_mode & from.st_mode & 0777, 0);
     (void)rc;
+}
+
+uint64_t
+ckpi_target_stamp(const char *path)
+{
+    struct stat sb;
+
+    if (stat(path, &sb) != 0)
+        return 0;
+    const uint64_t what[] = {(uint64_t)sb.st_dev, (uint64_t)sb.st_ino, (uint64_t)sb.st_size, (uint64_t)sb.st_mtim.tv_sec, (uint64_t)sb.st_mtim.tv_nsec};
+    return ckpi_hash64(what, sizeof what) | 1;
 }

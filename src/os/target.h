@@ -11,4 +11,6 @@
 CKP_MUST_USE ckp_status ckpi_target_path(char **out, const char *path, ckp_error *err);
 /* Gives the new file `name` of fs at most the permissions of the file at `like`; best effort: "-" and missing files change nothing. */
 void ckpi_target_mode(ckpi_fs *fs, const char *name, const char *like);
+/* A number that changes when the file at a path is replaced or written to, as far as the system tells (device, inode, size, time); 0: there is none. */
+uint64_t ckpi_target_stamp(const char *path);
 #endif

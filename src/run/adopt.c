@@ -44,6 +44,9 @@ ckp_run_adopt(ckp_run *run, ckp_checkpoint *ck, ckp_error *err)
         ckp_checkpoint_close(own);
         return st;
     }
+    /* A run that began on a base model goes on with it. */
+    if (run->model == NULL && own->model_path != NULL && ckpi_base_model_open(&run->model, own->model_path, NULL) == CKP_OK)
+        run->opt.base_model = ckpi_base_model_path(run->model);
     /* From here on nothing fails: base and predictor change together or not at all. */
     ckpi_buf_free(&run->base.table_tree);
     run->base.table_tree = tree;

@@ -9,6 +9,8 @@
 #include "run/base_model.h"
 #include "run/base_names.h"
 #include "run/stored.h"
+#include "base/limits.h"
+#include "state/utf8.h"
 
 struct ckpi_base_model {
     char *path;
@@ -68,6 +70,8 @@ ckpi_base_model_open(ckpi_base_model **out, const char *path, ckp_error *err)
     st = ckpi_reader_plain(&b->r, path, err);
     if (st == CKP_OK)
         st = ckpi_target_path(&b->path, path, err);
+    if (st == CKP_OK && (strlen(b->path) > CKPI_MAX_NAME || !ckpi_utf8_ok(b->path, strlen(b->path), false)))
+        st = ckpi_fail(err, CKP_EINVAL, "a base model's path must be UTF-8, of at most %u bytes: checkpoints name it", (unsigned)CKPI_MAX_NAME);
     if (st == CKP_OK)
         st = open_state(b, err);
     if (st == CKP_OK)
@@ -82,11 +86,13 @@ ckpi_base_model_open(ckpi_base_model **out, const char *path, ckp_error *err)
 }
 
 size_t
-ckpi_base_model_matches(const ckpi_base_model *b, const ckpi_table *t)
+ckpi_base_model_matches(const ckpi_base_model *b, const ckpi_table *t, bool *has)
 {
     size_t n = 0;
-    for (size_t i = 0; i < t->n; i++)
-        n += ckpi_endings_match(&b->names, b->state, &t->rec[i]) != CKPI_NO_TENSOR;
+    for (size_t i = 0; i < t->n; i++) {
+        has[i] = ckpi_endings_match(&b->names, b->state, &t->rec[i]) != CKPI_NO_TENSOR;
+        n += has[i];
+    }
     return n;
 }
 

@@ -17,8 +17,8 @@ CKP_MUST_USE ckp_status ckpi_base_model_open(ckpi_base_model **out, const char *
 void ckpi_base_model_free(ckpi_base_model *b);
 /* Absolute, links followed. */
 const char *ckpi_base_model_path(const ckpi_base_model *b);
-/* Tensors of the table that it has weights for. */
-size_t ckpi_base_model_matches(const ckpi_base_model *b, const ckpi_table *t);
+/* Marks the tensors of the table that it has weights for (t->n of them); how many. */
+size_t ckpi_base_model_matches(const ckpi_base_model *b, const ckpi_table *t, bool *has);
 
 /*
  * Bytes of pieces, in the table's dtypes, one after another: the base model's where a weight or master of a table's row has its like there, else

@@ -83,7 +83,7 @@ ckpi_endings_match(const ckpi_endings *e, const ckp_state *s, const ckpi_rec *r)
     for (const char *p = r->name; p != NULL; p = next_ending(p)) {
         uint32_t got = CKPI_NO_TENSOR;
         size_t n = 0;
-        for (size_t i = find(e, p); i < e->n && strcmp(e->at[i].text, p) == 0; i++)
+        for (size_t i = find(e, p); n < 2 && i < e->n && strcmp(e->at[i].text, p) == 0; i++)
             if (fits(&s->t[e->at[i].tensor], r)) {
                 got = e->at[i].tensor;
                 n++;

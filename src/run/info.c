@@ -105,10 +105,12 @@ ckp_checkpoint_get_info(const ckp_checkpoint *ck, ckp_checkpoint_info *info)
     add_sizes(f, info);
     add_errors(f, info);
     ckpi_id_hex(m != NULL ? m->content : f->content, info->content_id);
-    if (f->info.is_delta)
+    if (m != NULL ? m->kind == CKPI_CKPT_DELTA : f->info.is_delta)
         ckpi_id_hex(m != NULL ? m->base : f->info.base_content, info->base_id);
     (void)snprintf(info->name, sizeof info->name, "%s", ck->name);
     if (m != NULL) {
+        info->is_delta = m->kind == CKPI_CKPT_DELTA;
+        info->chain = m->chain;          /* the file's counts the base model too */
         info->step = m->step;
         info->sequence = m->sequence;
         info->restore_count = m->restores;

@@ -48,7 +48,7 @@ ckpi_profile_settings(const ckp_coding *c)
     /* Common to all lossy profiles: clamps of DESIGN section 3 item 2, v at two octaves, small tensors 16 times finer.
        docs/decisions has what was measured for keys (1), vstay (6), f, mshare and mstep (9). */
     ckpi_settings s = {.lossy = true, .f = 1.0, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .vstep = 512, .vstay = 0.75,
-                       .mkind = CKPI_M_THREE, .mshare = 0.01, .mstep = 6.5, .fine_shift = 4};
+                       .mkind = CKPI_M_THREE, .mshare = 0.006, .mstep = 6.5, .fine_shift = 4};
 
     switch (c->profile) {
     case CKP_PROFILE_LOSSLESS:
@@ -58,7 +58,7 @@ ckpi_profile_settings(const ckp_coding *c)
         break;
     case CKP_PROFILE_SMALL:
         s.f = 2.0;
-        s.mshare = 0.008;
+        s.mshare = 0.005;
         s.mstep = 13.0;
         break;
     case CKP_PROFILE_WEIGHTS:

@@ -264,21 +264,24 @@ static ckp_status
 open_damaged(ckp_checkpoint **out, const char *in, const char *const *bases, size_t n_bases, ckp_error *err)
 {
     ckp_checkpoint *ck = ckpi_calloc(1, sizeof *ck);
-    ckpi_fmt_file **files = ckpi_calloc(n_bases + 1, sizeof *files);
+    ckpi_fmt_file **files = ckpi_calloc(n_bases + 2, sizeof *files);
     ckpi_reader *r = NULL;
     uint64_t skipped = 0;
+    size_t n = 1;
     ckp_status st = ck != NULL && files != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "salvage: no memory");
 
     for (size_t i = 0; st == CKP_OK && i < n_bases; i++) {
         st = ckpi_reader_plain(&r, bases[i], err);
         if (st == CKP_OK)
-            st = ckpi_fmt_open(&files[i + 1], r, err);
+            st = ckpi_fmt_open(&files[n], r, err);
+        n += st == CKP_OK;
+        st = st == CKP_EFORMAT ? CKP_OK : st;      /* perhaps the base model */
     }
     /* bases whose table lives further down are resolved with the lineage; the one that stores it is what salvage needs */
     const ckpi_fmt_file *ref = NULL;
-    for (size_t i = 0; st == CKP_OK && i < n_bases; i++)
-        if (files[i + 1]->table != NULL)
-            ref = files[i + 1];
+    for (size_t i = 1; st == CKP_OK && i < n; i++)
+        if (files[i]->table != NULL)
+            ref = files[i];
     if (st == CKP_OK)
         st = ckpi_reader_plain(&r, in, err);
     if (st == CKP_OK)
@@ -288,9 +291,13 @@ open_damaged(ckp_checkpoint **out, const char *in, const char *const *bases, siz
         (void)snprintf(ck->name, sizeof ck->name, "%.255s", in);
         if (n_bases == 0)        /* chunks that need no base can still be had */
             files[0]->info.is_delta = 0;
-        st = ckpi_checkpoint_from_files(ck, files, n_bases + 1, err);
+        else
+            st = ckpi_checkpoint_find_model(ck, files, &n, bases, n_bases, err);
+    }
+    if (st == CKP_OK) {
+        st = ckpi_checkpoint_from_files(ck, files, n, err);
     } else {
-        for (size_t i = 0; files != NULL && i <= n_bases; i++)
+        for (size_t i = 0; files != NULL && i < n; i++)
             ckpi_fmt_close(files[i]);
     }
     free(files);

@@ -178,11 +178,11 @@ take(ckp_run *run, ckp_state *state, const ckp_dynaquant *config, ckpi_pass *pas
         st = ckpi_session_load(run, err);
     if (st != CKP_OK)
         return st;
-    job->key = job->key || run->key_next || run->base.chain + 1 >= run->opt.key_every;
+    job->key = job->key || run->key_next || run->base.chain + 1 >= run->opt.key_every || ckpi_session_model_touched(run);
     job->inline_pass = memory_need(run->pred->layout, &job->set) > ckpi_memory_budget(&run->opt.coding);
-    job->on_model = job->key && run->model != NULL && !job->inline_pass;
-    if (job->on_model)
+    if (job->key && run->model != NULL && !job->inline_pass)
         st = ckpi_session_load_model(run, err);
+    job->on_model = job->key && run->model != NULL && !job->inline_pass;
     if (st != CKP_OK)
         return st;
     count_raw(job, run->pred->table);
@@ -246,6 +246,8 @@ ckpi_session_skip(ckp_run *run)
 
 /* What fine-tuning does lies in small movements from a model that was trained to the end: steps of so much less of them (decision 12). */
 #define BASE_MODEL_FINER (1.0 / 8.0)
+/* Of weights to pass on, in movements: well below what was learned. */
+#define BASE_MODEL_WEIGHTS 0.5
 
 /* Settings of the run's profile with another quality and another way for weights. */
 static ckpi_settings
@@ -255,7 +257,8 @@ settings_at(const ckp_run *run, double quality, const ckp_dynaquant *config)
     c.quality = quality;
     c.dynaquant = config;
     ckpi_settings set = ckpi_profile_settings(&c);
-    set.k_move *= run->model != NULL ? BASE_MODEL_FINER : 1.0;
+    if (run->model != NULL)
+        set.k_move = set.weights_only ? BASE_MODEL_WEIGHTS * quality : set.k_move * BASE_MODEL_FINER;
     return set;
 }
 

@@ -64,6 +64,8 @@ struct ckp_run {
     ckpi_base_model *model;      /* of opt.base_model; or NULL */
     ckpi_retention rules;        /* of opt.keep_last and opt.retention; owns `best` */
     ckpi_id model_content;       /* of its file for pred's table and layout; zero: not known */
+    uint64_t model_stamp;        /* of the file, when model_content was last proved */
+    char model_lost[256];        /* why there is none any more; "": all is well */
     bool key_next;
     bool staged;                 /* a save is held: see ckp_run_stage */
     ckp_checkpoint *adopted;     /* restored from; the predictor is made of it at the next save */
@@ -85,7 +87,12 @@ struct ckp_run {
 
 /* The predictor from the adopted checkpoint, if there is one and it fits; else the next save is a key. */
 CKP_MUST_USE ckp_status ckpi_session_load(ckp_run *run, ckp_error *err);
-/* The base model's weights into the predictor, for a key. */
+/* Whether the base model's file is not as it was at the last key. */
+bool ckpi_session_model_touched(const ckp_run *run);
+/*
+ * The base model's weights into the predictor, for a key. A file that has gone or changed is none any more: checkpoints so far need what it was, but
+ * those from now on shall not; model_lost says so.
+ */
 CKP_MUST_USE ckp_status ckpi_session_load_model(ckp_run *run, ckp_error *err);
 /* Worker. */
 void *ckpi_session_worker(void *run);

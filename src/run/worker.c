@@ -270,7 +270,7 @@ retain(ckp_run *run)
     ckpi_error_clear(&e);
     const ckp_status st = ckpi_store_retain(run->store, &run->rules, NULL, &e);
     (void)pthread_mutex_lock(&run->mutex);
-    (void)snprintf(run->stats.warning, sizeof run->stats.warning, "%.255s", st == CKP_OK ? "" : e.text);
+    (void)snprintf(run->stats.warning, sizeof run->stats.warning, "%.255s", st != CKP_OK ? e.text : run->model_lost);
     (void)pthread_mutex_unlock(&run->mutex);
 }
 

@@ -209,12 +209,140 @@ another_is_refused(void **state)
     ckp_state *s = model_state(&wrong);
     assert_ok(ckp_file_save(other, s, NULL, NULL, true, &e));
     ckp_state_free(s);
+    /* a file of its name in the run's directory is in nobody's way, and neither is a wrong one that is given, while the right one is where it was */
+    model_store_file(model_path(state, "run/base.ckp"), "{}", 2);
+    ckp_checkpoint_close(restore(dir, other, &wrong));
+    ckp_checkpoint_close(restore(dir, NULL, &wrong));
+    assert_int_equal(unlink(file), 0);
     assert_status(ckp_checkpoint_open_run_on(&ck, dir, other, CKP_STEP_NEWEST, true, &e), CKP_EBASE);
     assert_non_null(strstr(e.text, "content id"));
     model_store_file(other, "{}", 2);
     assert_status(ckp_checkpoint_open_run_on(&ck, dir, other, CKP_STEP_NEWEST, true, &e), CKP_EBASE);
     model_free(&m);
     model_free(&wrong);
+}
+
+/* Overwritten while training goes on, or gone: the next save is a key of its own, with a warning, and can be restored. */
+static void
+one_that_changes_is_used_no_more(void **state)
+{
+    static const char *const what[] = {"written over", "gone", "touched"};
+    for (int how = 0; how < 3; how++) {
+        const char *dir = model_path(state, what[how]), *file = model_path(state, "base.ckp");
+        model m, got;
+        size_t len = 0;
+        ckp_error e = {0};
+        ckp_save_stats s = {.size = sizeof s};
+
+        begin(&m, file);
+        model_copy(&got, &m);
+        ckp_run *run = model_run(dir, options(CKP_PROFILE_LOSSLESS, file));
+        for (int i = 0; i < 5; i++) {
+            uint8_t *bytes = i == 2 ? model_load_file(file, &len) : NULL;
+            step(&m);
+            if (i == 2 && how == 1)
+                assert_int_equal(unlink(file), 0);
+            if (i == 2 && how == 0) {
+                model base = {.rng = test_rng_new("another"), .step = 1};
+                model_add_adam(&base, "enc.a", CKP_F32, CKP_F32, (const uint64_t[4]){48, 96});
+                ckp_state *st = model_state(&base);
+                assert_ok(ckp_file_save(file, st, NULL, NULL, true, &e));
+                ckp_state_free(st);
+                model_free(&base);
+            }
+            if (i == 2 && how == 2)
+                model_store_file(file, bytes, len);
+            free(bytes);
+            assert_ok(model_save(run, &m, NULL, &e));
+            ckp_run_stats(run, &s);
+            if (i == 2)
+                assert_true(s.is_key);
+            assert_true((strstr(s.warning, "base model") != NULL) == (i >= 2 && how != 2));
+            if (i < 2 || how == 2)
+                continue;
+            ckp_checkpoint *ck = restore(dir, NULL, &got);
+            assert_true(model_equal(&m, &got));
+            assert_null(ckp_checkpoint_base_model(ck));
+            ckp_checkpoint_close(ck);
+        }
+        assert_ok(ckp_run_close(run, &e));
+        model_free(&m);
+        model_free(&got);
+    }
+}
+
+/* A run that goes on without naming its base model keeps it; a listing counts the chain without it. */
+static void
+a_run_goes_on_with_it(void **state)
+{
+    const char *dir = model_path(state, "run"), *file = model_path(state, "base.ckp");
+    model m, got;
+    ckp_checkpoint *ck = NULL;
+    ckp_error e = {0};
+
+    begin(&m, file);
+    model_copy(&got, &m);
+    ckp_run *run = model_run(dir, options(CKP_PROFILE_RESUME, file));
+    step(&m);
+    assert_ok(model_save(run, &m, NULL, &e));
+    assert_ok(ckp_run_close(run, &e));
+    run = model_run(dir, options(CKP_PROFILE_RESUME, NULL));
+    assert_ok(ckp_checkpoint_open(&ck, run, CKP_STEP_NEWEST, &e));
+    assert_ok(model_read(ck, &m, &e));
+    assert_ok(ckp_run_adopt(run, ck, &e));
+    ckp_checkpoint_close(ck);
+    for (int i = 1; i < 5; i++) {
+        step(&m);
+        assert_ok(model_save(run, &m, NULL, &e));
+        ck = restore(dir, NULL, &got);
+        assert_non_null(ckp_checkpoint_base_model(ck));
+        assert_int_equal(info(ck).chain, i % 3);
+        assert_true(info(ck).is_delta == (i % 3 != 0));
+        assert_true((info(ck).base_id[0] != '\0') == (i % 3 != 0));
+        ckp_checkpoint_close(ck);
+    }
+    assert_ok(ckp_run_close(run, &e));
+    model_free(&m);
+    model_free(&got);
+}
+
+/* What the base model lacks is coded as without one; weights to pass on are nearer to the truth than the base is. */
+static void
+errors_are_no_larger_for_it(void **state)
+{
+    char *file = strdup(model_path(state, "base.ckp"));
+    for (int p = CKP_PROFILE_RESUME; p <= CKP_PROFILE_WEIGHTS; p++) {
+        model m, got, base;
+        ckp_error e = {0};
+        double head[2] = {0}, off = 0.0, moved = 0.0;
+
+        begin(&m, file);
+        model_copy(&base, &m);
+        model_copy(&got, &m);
+        step(&m);
+        for (int i = 0; i < 2; i++) {
+            char name[16], *dir;
+            (void)snprintf(name, sizeof name, "run-%d-%d", p, i);
+            dir = strdup(model_path(state, name));
+            ckp_run *run = model_run(dir, options((ckp_profile)p, i == 0 ? file : NULL));
+            assert_ok(model_save(run, &m, NULL, &e));
+            assert_ok(ckp_run_close(run, &e));
+            ckp_checkpoint_close(restore(dir, NULL, &got));
+            free(dir);
+            for (uint64_t k = 0; k < m.t[12].n; k++)
+                head[i] += pow((double)model_get(&m.t[12], k) - (double)model_get(&got.t[12], k), 2.0);
+            for (uint64_t k = 0; i == 0 && k < m.t[0].n; k++) {
+                off += pow((double)model_get(&m.t[0], k) - (double)model_get(&got.t[0], k), 2.0);
+                moved += pow((double)model_get(&m.t[0], k) - (double)model_get(&base.t[0], k), 2.0);
+            }
+        }
+        assert_true(head[0] <= 1.3 * head[1]);
+        assert_true(p != CKP_PROFILE_WEIGHTS || off < 0.5 * moved);
+        model_free(&m);
+        model_free(&base);
+        model_free(&got);
+    }
+    free(file);
 }
 
 static void
@@ -248,6 +376,9 @@ main(void)
         cmocka_unit_test_setup_teardown(lossless_keys_are_smaller, model_setup, model_teardown),
         cmocka_unit_test_setup_teardown(it_is_found_or_named, model_setup, model_teardown),
         cmocka_unit_test_setup_teardown(another_is_refused, model_setup, model_teardown),
+        cmocka_unit_test_setup_teardown(one_that_changes_is_used_no_more, model_setup, model_teardown),
+        cmocka_unit_test_setup_teardown(a_run_goes_on_with_it, model_setup, model_teardown),
+        cmocka_unit_test_setup_teardown(errors_are_no_larger_for_it, model_setup, model_teardown),
         cmocka_unit_test_setup_teardown(one_that_does_not_fit_is_refused, model_setup, model_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
