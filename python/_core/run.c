@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Run: a run that is open for writing. Used by one thread at a time, which the object itself enforces. */
+#include <string.h>
 #include "_core/core.h"
 
 typedef struct run_object {
@@ -421,7 +422,8 @@ stats_dict(const ckp_save_stats *s)
         (unsigned long long)s->saves, "failed", (unsigned long long)s->failed, "skipped", (unsigned long long)s->skipped, "memory_bytes",
         (unsigned long long)s->memory_bytes);
     if (d != NULL && !(ckpy_set(d, "raw_by_role", ckpy_by_role(s->raw_by_role)) && ckpy_set(d, "stored_by_role", ckpy_by_role(s->stored_by_role)) &&
-                       ckpy_set(d, "params_by_role", ckpy_by_role(s->params_by_role))))
+                       ckpy_set(d, "params_by_role", ckpy_by_role(s->params_by_role)) &&
+                       ckpy_set(d, "warning", PyUnicode_DecodeUTF8(s->warning, (Py_ssize_t)strlen(s->warning), "replace"))))
         Py_CLEAR(d);
     return d;
 }

@@ -30,6 +30,7 @@ from .errors import CorruptError, Error, InvalidError, LimitError, NotFoundError
 
 LAYOUT = 1  # of the tree's root, as save() writes it
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+HARDLY = 0.02  # of their RMS: what weights move between two saves, where training has been done before
 RESERVED = ("step", "rng", "ckpress")
 STEP_MAX = (1 << 63) - 1
 
@@ -144,6 +145,9 @@ class Checkpointer:
         self._lock = threading.RLock()
         self._wanted = threading.Event()
         self._by_grids = False  # the last judged save's weights, for want of a budget that codebooks meet
+        self._saves = 0
+        self._told = ""
+        self._from_scratch = base is None and profile in ("resume", "small")  # as far as is known; a restore says otherwise
         self._last: tuple[int, bool, list[Any]] | None = None  # step, final, fingerprint of the live tensors at the last save
         self.values: dict[str, Any] = {}
         self.restored: dict[str, Any] | None = None
@@ -233,10 +237,28 @@ class Checkpointer:
         else:
             taken = self._save_judged(self._guard, step, collector, key, wait, numbers, config)
         del bound  # its memory was in use until here
+        self._tell()
         if taken:
+            self._saves += 1
             self._last = (step, final, _fingerprint(self._objects))
             self._wanted.clear()
         return bool(taken)
+
+    def _tell(self) -> None:
+        """Warns, once each, of what the saving thread noticed, and of a training that looks like fine-tuning."""
+        text = self._run.stats()["warning"]
+        if text and text != self._told:
+            self._told = text
+            warnings.warn(f"ckpress: {text}", RuntimeWarning, stacklevel=4)
+        if self._saves == 2 and self._from_scratch and not self._run.busy:
+            movement = next((e["settings"].get("movement") for e in reversed(_core.list_run(self.dir)) if e["settings"]), None)
+            if movement is not None and movement < HARDLY:
+                warnings.warn(
+                    f"ckpress: between two saves weights moved by {movement:.2g} of their RMS, as in fine-tuning: profile {self._profile!r} takes steps "
+                    "for training from scratch. Give base= the file that training starts from, or a finer quality= (docs/quality.md)",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
 
     def _bind(self, objects: Mapping[str, Any], collector: Collector) -> tuple[Bound | None, Config | None]:
         settings = self._dynaquant if self._guard is None else self._guard.settings(self._dynaquant)
@@ -368,6 +390,7 @@ class Checkpointer:
                 done = self._restore_from(ck, dict(objects), strict)
                 self._adopt(ck)
                 self.restored = ck.info()
+                self._from_scratch = False
                 if self._guard is not None:
                     self._guard.resume(self.restored.get("metrics", {}), self.restored.get("settings", {}))
             finally:

@@ -52,7 +52,8 @@ class Guard:
         eval_fn: called with a *copy* of the registered module without wrappers of DDP or torch.compile (of each, by name as keyword, when there are several) under ``no_grad``;
             gives a loss, a finite number; random states are put back after it.
         max_increase: by how much the loss of the decoded weights may exceed that of the live ones, as a share of the live one's size.
-        every: every so many saves; the first one of a process and keys are always measured.
+        every: every so many saves; the first one of a process, keys and the first delta after each are always measured, and all saves after one that missed
+            until one meets the budget again.
         quality: the caller's, the coarsest that is used.
     """
 
@@ -67,6 +68,8 @@ class Guard:
         self._coarsest = quality
         self._saves = 0
         self._easy = 0
+        self._was_key = False  # the save before
+        self._missed = False  # the last measured save: nothing is known to meet the budget
         self.quality = quality  # in use
         self.last: Measured | None = None
 
@@ -82,6 +85,10 @@ class Guard:
 
     def due(self, is_key: bool) -> bool:
         """Whether the save that is staged is to be measured."""
+        after_key, self._was_key = self._was_key and not is_key, is_key  # deltas take coarser steps than keys
+        return self._routine(is_key) or after_key or self._missed
+
+    def _routine(self, is_key: bool) -> bool:
         self._saves += 1
         return is_key or self._saves == 1 or self._saves % self._every == 0
 
@@ -119,6 +126,7 @@ class Guard:
         except CannotMeasure as e:
             lossless = True
             warnings.warn(f"ckpress: step {step}: weights are saved losslessly: {e}", RuntimeWarning, stacklevel=5)
+        self._missed = lossless
         self.last = Measured(step, live, decoded, self.quality, tries, lossless, time.perf_counter() - start)
         if not lossless:
             self._relax(decoded - live, abs(live), tries)

@@ -44,11 +44,13 @@ class Plan:
     Args:
         ck: open checkpoint.
         strict: names that one side lacks are errors.
+        other_shapes: a live tensor of another shape is left as it is, as if the other side lacked it.
     """
 
-    def __init__(self, ck: Any, strict: bool) -> None:
+    def __init__(self, ck: Any, strict: bool, other_shapes: bool = False) -> None:
         self.ck = ck
         self.strict = strict
+        self._other_shapes = other_shapes
         self.infos = [ck.tensor(i) for i in range(len(ck))]
         self.missing: list[str] = []
         self.unexpected: list[str] = []
@@ -80,6 +82,9 @@ class Plan:
     def in_place(self, leaf: Leaf, live: Any, label: str) -> None:
         """A saved tensor into the memory of a live torch tensor of the same dtype and shape."""
         why = self.fits(leaf, live)
+        if why is not None and self._other_shapes and tuple(live.shape) != self.infos[leaf.index]["shape"]:
+            self.missing.append(label)
+            return
         if why is not None:
             self.mismatched.append(f"{label} ({why})")
             return

@@ -90,6 +90,10 @@ class Searcher(Guard):
         self._restage = restage
         self.config: Choice | None = None  # the last choice
 
+    def due(self, is_key: bool) -> bool:
+        """A search costs many evaluations, and codebooks are no coarser in deltas."""
+        return self._routine(is_key)
+
     def resume(self, metrics: Mapping[str, float], settings: Mapping[str, float]) -> None:
         """Goes on near the configuration of the restored checkpoint."""
         if all(name in settings for name in CHOICE):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ._context import is_module
+from ._decode import Named
 from ._file import PathLike, open_checkpoint, raw_tree, save
 from ._plan import Plan
 from ._restore import Restorer, class_of
@@ -72,7 +73,8 @@ def load_weights(path: PathLike, model: Any, *, strict: bool = True, threads: in
         path: a file of :func:`save_weights`, of :func:`ckpress.save` of a module or ``state_dict``, or compressed from safetensors; or a run
             (its newest checkpoint, or ``run@step``) with one module in it.
         model: the module; wrappers of DDP and torch.compile do not matter.
-        strict: a name that only one side has is an error; otherwise, as for a model with another head, what both have is read.
+        strict: a name that only one side has, or that has another shape, is an error; otherwise, as for a model with another head, what both
+            have is read and the rest is left as it is.
         threads: 0: one a processor.
 
     Raises:
@@ -84,7 +86,7 @@ def load_weights(path: PathLike, model: Any, *, strict: bool = True, threads: in
     ck = open_checkpoint(path)
     try:
         raw = _module_of(raw_tree(ck), ck.info()["name"])
-        plan = Plan(ck, strict)
+        plan = Plan(ck, strict, other_shapes=not strict)
         Restorer(plan, {"model": model}, {}).add("model", raw, "module", class_of(model))
         plan.run(threads)
     finally:
@@ -99,6 +101,8 @@ def _module_of(raw: Any, name: str) -> dict[str, Any]:
         if len(modules) != 1:
             raise make(InvalidError, f"{name} holds {len(modules)} modules: ckpress.load() gives each by its name")
         raw = raw[modules[0]]
+    if isinstance(raw, Named) and raw.name == "collections.OrderedDict":  # a state_dict with the versions of its modules
+        raw = raw.value[0]
     if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
         raise make(InvalidError, f"{name} holds no state_dict of a module")
     return raw

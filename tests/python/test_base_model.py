@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import warnings
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,47 @@ def test_files_that_are_no_base(tmp_path: Path) -> None:
     with pytest.raises(ckpress.BaseMismatchError, match="no weight"):
         ck.save(1)
     ck.close()
+
+
+def test_a_model_that_hardly_moves_is_noticed(tmp_path: Path, base: Path) -> None:
+    for given, hardly in ((None, True), (base, False)):
+        model, optimizer = fresh()
+        with ckpress.Checkpointer(tmp_path / str(hardly), "resume", base=given, final_on_close=False) as ck:
+            ck.register(model=model, optimizer=optimizer)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                for step in range(5, 25, 5):
+                    fine_tune(model, optimizer, 5)
+                    ck.save(step, wait=True)
+        assert [("base=" in str(w.message)) for w in caught if "ckpress" in str(w.message)] == [True] * hardly
+
+
+def test_a_base_that_is_overwritten_is_told(tmp_path: Path, base: Path) -> None:
+    model, optimizer = fresh()
+    run = tmp_path / "run"
+    with ckpress.Checkpointer(run, "resume", base=base, final_on_close=False) as ck:
+        ck.register(model=model, optimizer=optimizer)
+        fine_tune(model, optimizer, 5)
+        ck.save(5, wait=True)
+        safetensors_torch.save_file(pretrained(7)["encoder"].state_dict(), str(base))
+        with pytest.warns(RuntimeWarning, match="base model .* has changed"):
+            ck.save(6, wait=True)
+        ck.save(7, wait=True)
+    assert [e.is_delta for e in ckpress.list_run(run)] == [False, False, True]
+    assert ckpress.load(run)["step"] == 7
+    with pytest.raises(ckpress.BaseMismatchError):
+        ckpress.load(f"{run}@5")
+
+
+def test_weights_are_read_from_a_plain_state_dict(tmp_path: Path) -> None:
+    model = pretrained(3)
+    ckpress.save(tmp_path / "a.ckp", model.state_dict())
+    there = pretrained(4)
+    ckpress.load_weights(tmp_path / "a.ckp", there)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), there.state_dict().values()))
+    there["head"] = torch.nn.Linear(128, 9)
+    kept = there["head"].weight.clone()
+    with pytest.raises(ckpress.MismatchError):
+        ckpress.load_weights(tmp_path / "a.ckp", there)
+    ckpress.load_weights(tmp_path / "a.ckp", there, strict=False)
+    assert torch.equal(there["head"].weight, kept)

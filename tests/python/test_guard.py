@@ -143,13 +143,33 @@ def test_when_it_is_asked(tmp_path):
         return out
 
     with ckpress.Checkpointer(tmp_path / "a", profile="resume", key_every=4, final_on_close=False, eval_fn=count, eval_every=3) as ck:
-        assert saves(ck, 9) == [1, 0, 1, 0, 1, 1, 0, 0, 1]  # the first, each third, keys: the first, fifth and ninth
+        assert saves(ck, 9) == [1, 1, 1, 0, 1, 1, 0, 0, 1]  # the first, each third, keys (the first, fifth and ninth), the first delta after each
     with ckpress.Checkpointer(tmp_path / "b", eval_fn=count) as ck:
         assert saves(ck, 2) == [0, 0] and ck.measured is None  # lossless: nothing to ask
     with ckpress.Checkpointer(tmp_path / "c", profile="resume", eval_fn=count) as ck:
         asked.clear()
         ck.save(1, model=model, optimizer=optimizer, final=True)
         assert not asked
+
+
+def test_after_a_miss_every_save_is_measured(tmp_path):
+    model, optimizer, loss, step = training(steps=5)
+    broken = [True]
+
+    def sometimes(m):
+        if broken[0]:
+            raise ZeroDivisionError("not today")
+        return 1.0
+
+    with ckpress.Checkpointer(tmp_path / "run", profile="resume", final_on_close=False, eval_fn=sometimes) as ck:
+        for done in range(1, 8):
+            broken[0] = done < 5
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ck.save(done, model=model, optimizer=optimizer, wait=True)
+            assert ck.measured.step == min(done, 5)
+            assert ck.measured.lossless == (done < 5)
+    assert [row.settings["step"] == 0 for row in ckpress.list_run(tmp_path / "run")] == [True] * 4 + [False] * 3
 
 
 def test_quality_goes_on_after_a_restore(tmp_path):
