@@ -5,26 +5,60 @@
 #include "base/float.h"
 #include "engine/values.h"
 
+/* NaNs that were 16 bits keep them all, there and back: conversions alone would make signalling ones quiet. shift: of the payload. */
+static void
+narrow_nans(uint8_t *dst, const float *src, size_t n, int shift, uint16_t infinity)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t b = ckpi_f32_bits(src[i]);
+        if ((b & 0x7fffffffU) <= 0x7f800000U)
+            continue;
+        const uint16_t payload = (uint16_t)((b & 0x7fffffU) >> shift);
+        /* one that had its payload further down would become infinite */
+        ckpi_st16(dst + 2 * i, (uint16_t)((b >> 16 & 0x8000U) | infinity | (payload != 0 ? payload : (unsigned)(0x400000 >> shift))));
+    }
+}
+
+static void
+widen_nans(float *dst, const uint8_t *src, size_t n, int shift, uint16_t infinity)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint16_t h = ckpi_ld16(src + 2 * i);
+        if ((h & 0x7fffU) <= infinity)
+            continue;
+        const uint32_t b = (uint32_t)(h & 0x8000U) << 16 | 0x7f800000U | (uint32_t)(h & 0x7fffU & ~(unsigned)infinity) << shift;
+        memcpy(&dst[i], &b, sizeof b);
+    }
+}
+
+enum { BF16_SHIFT = 16, BF16_INF = 0x7f80, F16_SHIFT = 13, F16_INF = 0x7c00 };
+
 void
 ckpi_floats_to(ckp_dtype dt, void *dst, const float *src, size_t n)
 {
-    if (dt == CKP_BF16)
+    if (dt == CKP_BF16) {
         ckpi_f32_to_bf16_n(dst, src, n);
-    else if (dt == CKP_F16)
+        narrow_nans(dst, src, n, BF16_SHIFT, BF16_INF);
+    } else if (dt == CKP_F16) {
         ckpi_f32_to_f16_n(dst, src, n);
-    else if (dst != (const void *)src)
+        narrow_nans(dst, src, n, F16_SHIFT, F16_INF);
+    } else if (dst != (const void *)src) {
         memcpy(dst, src, n * sizeof *src);
+    }
 }
 
 void
 ckpi_floats_from(ckp_dtype dt, float *dst, const void *src, size_t n)
 {
-    if (dt == CKP_BF16)
+    if (dt == CKP_BF16) {
         ckpi_bf16_to_f32_n(dst, src, n);
-    else if (dt == CKP_F16)
+        widen_nans(dst, src, n, BF16_SHIFT, BF16_INF);
+    } else if (dt == CKP_F16) {
         ckpi_f16_to_f32_n(dst, src, n);
-    else
+        widen_nans(dst, src, n, F16_SHIFT, F16_INF);
+    } else {
         memcpy(dst, src, n * sizeof *dst);
+    }
 }
 
 void

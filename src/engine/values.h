@@ -22,7 +22,7 @@ typedef struct ckpi_values {
 CKP_MUST_USE ckp_status ckpi_values_v(const ckpi_values *c, void *dst, ckpi_scratch *ws, ckp_error *err);
 CKP_MUST_USE ckp_status ckpi_values_m(const ckpi_values *c, void *dst, ckpi_scratch *ws, ckp_error *err);
 CKP_MUST_USE ckp_status ckpi_values_w(const ckpi_values *c, void *dst, ckpi_scratch *ws, ckp_error *err);
-/* fp32 to dtype and back; exact for values that came from dtype. */
+/* fp32 to dtype and back; exact for values that came from dtype, NaNs of any kind among them. */
 void ckpi_floats_to(ckp_dtype dt, void *dst, const float *src, size_t n);
 void ckpi_floats_from(ckp_dtype dt, float *dst, const void *src, size_t n);
 /* Puts escapes in the dtype's own bits into an output. */

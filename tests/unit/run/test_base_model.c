@@ -345,6 +345,47 @@ errors_are_no_larger_for_it(void **state)
     free(file);
 }
 
+/* Signalling NaNs of 16 bits, live and in the base model: every checkpoint can be read, and exact weights have their bits. */
+static void
+signalling_nans_keep_their_bits(void **state)
+{
+    static const struct { ckp_dtype dtype; uint16_t nan; } all[] = {{CKP_BF16, 0x7f81}, {CKP_BF16, 0xff81}, {CKP_F16, 0x7c01}, {CKP_F16, 0xfdff}};
+    for (size_t i = 0; i < CHECK_COUNT(all); i++)
+        for (int p = CKP_PROFILE_LOSSLESS; p <= CKP_PROFILE_WEIGHTS; p++)
+            for (int base = 0; base < 2; base++) {
+                char name[32], *file = strdup(model_path(state, "base.ckp")), *dir;
+                (void)snprintf(name, sizeof name, "run-%zu-%d-%d", i, p, base);
+                dir = strdup(model_path(state, name));
+                model m = {.rng = test_rng_new("signalling"), .step = 1}, got;
+                ckp_error e = {0};
+                model_add_adam(&m, "w", all[i].dtype, CKP_F32, (const uint64_t[4]){64, 66});
+                model_copy(&got, &m);
+                (void)memcpy((uint8_t *)m.t[0].data + 200, &all[i].nan, 2);
+                ckp_state *s = model_state(&m);
+                assert_ok(ckp_file_save(file, s, NULL, NULL, true, &e));
+                ckp_state_free(s);
+                if (base == 1)               /* only there */
+                    (void)memset((uint8_t *)m.t[0].data + 200, 0, 2);
+                ckp_run *run = model_run(dir, options((ckp_profile)p, base == 1 ? file : NULL));
+                for (int save = 0; save < 5; save++) {
+                    const ckp_save_options exact = {.size = sizeof exact, .final = save == 1 || save == 3 || save == 4};
+                    assert_ok(model_save(run, &m, &exact, &e));
+                    ckp_checkpoint_close(restore(dir, NULL, &got));
+                    if (exact.final || base == 0)
+                        assert_memory_equal((uint8_t *)m.t[0].data + 200, (uint8_t *)got.t[0].data + 200, 2);
+                    if (exact.final)
+                        assert_memory_equal(m.t[0].data, got.t[0].data, model_bytes(&m.t[0]));
+                    m.step++;
+                }
+                assert_ok(ckp_run_close(run, &e));
+                assert_ok(ckp_verify(dir, NULL, 0, CKP_VERIFY_DECODE, 1, NULL, NULL, &e));
+                model_free(&m);
+                model_free(&got);
+                free(file);
+                free(dir);
+            }
+}
+
 static void
 one_that_does_not_fit_is_refused(void **state)
 {
@@ -379,6 +420,7 @@ main(void)
         cmocka_unit_test_setup_teardown(one_that_changes_is_used_no_more, model_setup, model_teardown),
         cmocka_unit_test_setup_teardown(a_run_goes_on_with_it, model_setup, model_teardown),
         cmocka_unit_test_setup_teardown(errors_are_no_larger_for_it, model_setup, model_teardown),
+        cmocka_unit_test_setup_teardown(signalling_nans_keep_their_bits, model_setup, model_teardown),
         cmocka_unit_test_setup_teardown(one_that_does_not_fit_is_refused, model_setup, model_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
