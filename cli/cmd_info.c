@@ -271,6 +271,11 @@ print_human(const facts *f)
             (void)putchar('\n');
         }
     }
+    if (ckp_checkpoint_base_model(f->ck) != NULL) {
+        (void)fputs("base model: ", stdout);
+        cli_safe(stdout, ckp_checkpoint_base_model(f->ck));
+        (void)putchar('\n');
+    }
     print_metrics(f);
     cli_recorded_print(f->ck);
     (void)putchar('\n');
@@ -316,6 +321,7 @@ print_json(const facts *f)
     cli_json_str(&j, "format", version);
     cli_json_str(&j, "content", f->i.content_id);
     cli_json_str(&j, "base", f->i.is_delta ? f->i.base_id : NULL);
+    cli_json_str(&j, "base_model", ckp_checkpoint_base_model(f->ck));
     cli_json_u64(&j, "chain_length", f->i.chain);
     cli_json_open(&j, "chain", '[');
     for (size_t i = 0; i < f->n_chain; i++)

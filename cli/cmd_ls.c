@@ -10,7 +10,7 @@
 
 /* ---- checkpoints ---------------------------------------------------------------------------------------------------- */
 
-typedef struct listing { cli_table tab; cli_json j; bool json; uint64_t n, bad; } listing;
+typedef struct listing { cli_table tab; cli_json j; bool json; uint64_t n, bad; char *model; } listing;
 
 static void
 saved_at(cli_text *t, int64_t unix_seconds)
@@ -36,6 +36,7 @@ json_entry(cli_json *j, const ckp_list_entry *e)
     cli_json_u64(j, "raw_bytes", e->raw_bytes);
     cli_json_u64(j, "params", e->params);
     cli_json_str(j, "base", e->base_dir[0] != '\0' ? e->base_dir : NULL);
+    cli_json_str(j, "base_model", e->base_model);
     cli_json_u64(j, "saved_unix", e->saved_unix > 0 ? (uint64_t)e->saved_unix : 0);
     cli_json_str(j, "health", e->health);
     cli_json_open(j, "metrics", '{');
@@ -66,11 +67,39 @@ list_entry(void *user, const ckp_list_entry *e)
     cli_table_add(&l->tab, whole ? cli_ratio(&t, e->raw_bytes, e->stored_bytes) : "-");
     /* from its name: the base itself may be gone */
     (void)snprintf(t.s, sizeof t.s, "%llu", strncmp(e->base_dir, "step-", 5) == 0 ? strtoull(e->base_dir + 5, NULL, 10) : 0);
-    cli_table_add(&l->tab, e->base_dir[0] != '\0' ? t.s : "-");
+    cli_table_add(&l->tab, e->base_dir[0] != '\0' ? t.s : e->base_model != NULL ? "model" : "-");
+    if (e->base_model != NULL) {
+        free(l->model);
+        l->model = cli_copy(e->base_model);
+    }
     saved_at(&t, e->saved_unix);
     cli_table_add(&l->tab, t.s);
     cli_table_add(&l->tab, e->health);
     return cli_signal();
+}
+
+static bool
+is_file(const char *dir, const char *name)
+{
+    char path[8192];
+    const int n = dir != NULL ? snprintf(path, sizeof path, "%s/%s", dir, name) : snprintf(path, sizeof path, "%s", name);
+    FILE *f = n > 0 && (size_t)n < sizeof path ? fopen(path, "rb") : NULL;
+
+    if (f != NULL)
+        (void)fclose(f);
+    return f != NULL;
+}
+
+/* The newest base model, and whether it can be found. */
+static void
+tell_model(const char *dir, const char *model)
+{
+    const char *slash = strrchr(model, '/'), *name = slash != NULL ? slash + 1 : model;
+    const bool inside = is_file(dir, name);
+
+    (void)fputs("base model: ", stdout);
+    cli_safe(stdout, inside ? name : model);
+    (void)puts(inside ? ", in the run's directory" : is_file(NULL, model) ? "" : " IS MISSING: nothing that is predicted from it can be restored without");
 }
 
 static int
@@ -93,6 +122,9 @@ list_run(const char *path, const cli_args *a)
     else if (st == CKP_OK && l.n != 0)
         cli_table_print(&l.tab, 0);
     cli_table_free(&l.tab);
+    if (l.model != NULL && !a->json)
+        tell_model(path, l.model);
+    free(l.model);
     return cli_told(st, &e);
 }
 

@@ -357,6 +357,7 @@ typedef struct ckp_list_entry {
     char parent_dir[256];        /**< of the checkpoint that this state was trained from; "" at the start of a training */
     char health[256];            /**< "ok", or what is wrong */
     const void *manifest;        /**< for ckp_list_entry_metric; valid during fn only */
+    const char *base_model;      /**< of a key: the file, as its writer had it, that it is predicted from; NULL: none. Valid during fn only */
 } ckp_list_entry;
 /** Calls fn for each checkpoint in order of sequence, then for directories that look like one and are none. */
 CKP_MUST_USE CKP_API ckp_status ckp_run_list(const char *dir, int (*fn)(void *user, const ckp_list_entry *e), void *user, ckp_error *err);

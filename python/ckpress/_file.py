@@ -368,7 +368,7 @@ class Listed(NamedTuple):
     """One checkpoint of a run; sizes in bytes, ``metrics`` as save() was given them.
 
     ``settings``: what a lossy save was coded with (docs/runs.md): quality, step of the weights in their RMS, movement, threshold of m ...;
-    ``parent_dir``: of the checkpoint that this state was trained from, ``""`` at the start.
+    ``base_model``: of a key, the file that it is predicted from. ``parent_dir``: of the checkpoint that this state was trained from, ``""`` at the start.
     """
 
     step: int
@@ -387,6 +387,7 @@ class Listed(NamedTuple):
     parent_dir: str
     metrics: dict[str, float]
     settings: dict[str, float]
+    base_model: str | None = None
 
 
 def list_run(path: PathLike) -> list[Listed]:

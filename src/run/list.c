@@ -32,6 +32,7 @@ ckpi_list_fill(const ckpi_entries *all, const ckpi_entry *e, ckp_list_entry *out
     if (e->m == NULL)
         return;
     out->manifest = e->m;
+    out->base_model = e->m->base_model;
     out->sequence = e->m->sequence;
     out->is_delta = e->m->kind == CKPI_CKPT_DELTA;
     out->raw_bytes = e->m->raw_bytes;
@@ -159,6 +160,7 @@ verify_run(verify_job *j, const char *dir, const char *base_model, ckp_error *er
     ckpi_store *s = NULL;
     ckpi_entries all = {0};
     size_t checkpoints = 0, incomplete = 0;
+    char told[sizeof ((ckp_error *)NULL)->text] = "";
 
     ckp_status st = ckpi_list_reader(dir, &s, err);
     if (st != CKP_OK)
@@ -174,10 +176,14 @@ verify_run(verify_job *j, const char *dir, const char *base_model, ckp_error *er
             continue;
         checkpoints++;
         const ckp_status one = ckpi_checkpoint_open_dir(&ck, dir, all.v[i].dir, base_model, false, &e);
-        if (one != CKP_OK)
-            finding(j, all.v[i].dir, one, &e);
-        else
+        /* a base model that is not there is one finding, however many need it */
+        const bool again = one == CKP_EBASE && strcmp(e.text, told) == 0;
+        if (one == CKP_EBASE)
+            (void)memcpy(told, e.text, sizeof told);
+        if (one == CKP_OK)
             verify_open(j, ck);
+        else if (!again)
+            finding(j, all.v[i].dir, one, &e);
         ckp_checkpoint_close(ck);
     }
     if (st == CKP_OK && checkpoints == 0 && incomplete != 0)
