@@ -35,6 +35,8 @@ check_options(const ckp_run_options *o, ckp_error *err)
         return ckpi_fail(err, CKP_EINVAL, "run options of size %zu; this library knows %zu", o->size, sizeof *o);
     if (o->key_every == 0 || o->key_every > CKPI_MAX_CHAIN)
         return ckpi_fail(err, CKP_EINVAL, "key_every %u is not between 1 and %u", o->key_every, (unsigned)CKPI_MAX_CHAIN);
+    if (o->base_model != NULL && o->base_model[0] == '\0')
+        return ckpi_fail(err, CKP_EINVAL, "the base model's path is empty");
     if (o->base_model != NULL && o->key_every == CKPI_MAX_CHAIN)
         return ckpi_fail(err, CKP_EINVAL, "key_every %u: with a base model less than %u", o->key_every, (unsigned)CKPI_MAX_CHAIN);
     if (o->lock_seconds < 2 || o->lock_seconds > 86400)

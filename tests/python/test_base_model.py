@@ -139,6 +139,12 @@ def test_the_command_takes_it(tmp_path: Path, base: Path) -> None:
     assert subprocess.run(["ckpress", "decompress", run, "--base", moved, "-o", out], **tell).returncode == 0
     assert torch.equal(torch.load(out)["model"]["encoder.2.weight"], model.state_dict()["encoder.2.weight"])
     assert os.path.exists(moved)
+    listed = subprocess.run(["ckpress", "ls", run], **tell)
+    assert f"base model: {base} IS MISSING" in listed.stdout
+    moved.rename(base)
+    assert f"base model: {base}\n" in subprocess.run(["ckpress", "ls", run], **tell).stdout
+    assert f"base model: {base}\n" in subprocess.run(["ckpress", "info", run], **tell).stdout
+    assert ckpress.list_run(run)[0].base_model == str(base)
 
 
 def test_files_that_are_no_base(tmp_path: Path) -> None:
