@@ -12,6 +12,7 @@ _ckpress() {
     --max-error) return ;;
     --format) COMPREPLY=($(compgen -W "npy bin safetensors" -- "$word")); return ;;
     --as) COMPREPLY=($(compgen -W "f32" -- "$word")); return ;;
+    --only) return ;;
     --keep-last) return ;;
     --keep-every) return ;;
     --keep-best) return ;;
@@ -24,7 +25,7 @@ _ckpress() {
     fi
     case ${COMP_WORDS[1]} in
     compress) options="-o --output -f --force --base --profile --quality --target-bits --target-ratio --max-error -n --dry-run --fast --best -T --threads --json --progress -q --quiet -v --verbose -h --help " ;;
-    decompress) options="-o --output -f --force --base -T --threads --json --progress -q --quiet -v --verbose -h --help " ;;
+    decompress) options="-o --output -f --force --base --only -T --threads --json --progress -q --quiet -v --verbose -h --help " ;;
     plan) options="--profile --target-bits --target-ratio --max-error -T --threads --json --progress -q --quiet -h --help " ;;
     info) options="--base --json -q --quiet -v --verbose -h --help " ;;
     ls) options="--base --json -q --quiet -h --help " ;;

@@ -37,6 +37,7 @@ typedef enum cli_opt {
     CLI_OPT_STRUCTURE,
     CLI_OPT_DATA,
     CLI_OPT_DECODE,
+    CLI_OPT_ONLY,
     CLI_OPT_KEEP_LAST,
     CLI_OPT_KEEP_EVERY,
     CLI_OPT_KEEP_BEST,
@@ -67,7 +68,7 @@ extern const cli_option cli_options[CLI_OPT_COUNT];
 
 /* A parsed command line. Strings point into argv. */
 typedef struct cli_args {
-    const char *output, *format;
+    const char *output, *format, *only;
     const char **base;       /* nearest first; owned */
     size_t n_base;
     const char **arg;        /* owned */

@@ -53,11 +53,11 @@ const cli_command cli_cmd_decompress = {
             "RUN@STEP.pt; without @STEP it is the newest. A delta file needs its base, and the base's own bases, nearest first. From a pipe come lossless files without a base.\n"
             "\n"
             "  ckpress decompress model.ckp\n"
-            "  ckpress decompress runs/gpt@12000 -o weights.safetensors\n"
+            "  ckpress decompress runs/gpt@12000 --only model -o weights.safetensors\n"
             "  ckpress decompress step3.ckp --base step2.ckp --base step1.ckp -o step3.pt",
     .options = CLI_COMMON | CLI_HAS(CLI_OPT_VERBOSE) | CLI_HAS(CLI_OPT_OUTPUT) | CLI_HAS(CLI_OPT_FORCE) | CLI_HAS(CLI_OPT_BASE) |
                CLI_HAS(CLI_OPT_THREADS) |
-               CLI_HAS(CLI_OPT_JSON) | CLI_HAS(CLI_OPT_PROGRESS),
+               CLI_HAS(CLI_OPT_ONLY) | CLI_HAS(CLI_OPT_JSON) | CLI_HAS(CLI_OPT_PROGRESS),
     .min_args = 1,
     .max_args = SIZE_MAX,
     .run = decompress,

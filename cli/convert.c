@@ -138,6 +138,7 @@ convert_one(const cli_convert *c, const cli_args *a, const cli_job *job, cli_jso
     cli_progress p;
 
     cli_progress_start(&p, a, job->in);
+    opt.only = a->only;
     opt.coding.profile = cli_profile(a);
     opt.coding.quality = a->quality;
     opt.coding.threads = a->threads;

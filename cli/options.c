@@ -23,6 +23,7 @@ const cli_option cli_options[CLI_OPT_COUNT] = {
     [CLI_OPT_STRUCTURE] = {0, "structure", NULL, NULL, "Check structure only: read no stored data."},
     [CLI_OPT_DATA] = {0, "data", NULL, NULL, "Check structure and the hash of every stored chunk: the default."},
     [CLI_OPT_DECODE] = {0, "decode", NULL, NULL, "Decode every chunk and check the hash of what comes out too."},
+    [CLI_OPT_ONLY] = {0, "only", "NAME", NULL, "Just the tensors of one object of a run, by their own names: model, for instance."},
     [CLI_OPT_KEEP_LAST] = {0, "keep-last", "N", NULL, "Keep the newest N checkpoints."},
     [CLI_OPT_KEEP_EVERY] = {0, "keep-every", "STEPS", NULL, "Keep the first checkpoint of each stretch of STEPS steps."},
     [CLI_OPT_KEEP_BEST] = {0, "keep-best", "METRIC[:max][:N]", NULL, "Keep the N (1) checkpoints with the lowest, or highest, METRIC."},
@@ -182,6 +183,7 @@ set(cli_args *a, cli_opt opt, const char *value)
     case CLI_OPT_STRUCTURE: a->level = CKP_VERIFY_STRUCTURE; break;
     case CLI_OPT_DATA: a->level = CKP_VERIFY_DATA; break;
     case CLI_OPT_DECODE: a->level = CKP_VERIFY_DECODE; break;
+    case CLI_OPT_ONLY: a->only = value; break;
     case CLI_OPT_KEEP_LAST: return set_keep_last(a, value);
     case CLI_OPT_KEEP_EVERY: return set_number(&a->rules.keep_every, UINT64_MAX, opt, value);
     case CLI_OPT_KEEP_BEST: return set_keep_best(a, value);

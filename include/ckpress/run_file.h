@@ -25,9 +25,10 @@ typedef struct ckp_convert_options {
     bool replace;
     void (*notice)(void *user, const char *text);   /**< e.g. optimizer groups that could not be matched; may be NULL */
     void *notice_user;
+    const char *only;            /**< decompressing: tensors of one object alone ("model": model/wte.weight as wte.weight); NULL: all. Without plain values */
     bool dry_run;                /**< ckp_compress: code everything and write nothing; out may be NULL, the result says what it would be */
 } ckp_convert_options;
-#define CKP_CONVERT_OPTIONS_INIT {sizeof(ckp_convert_options), CKP_CODING_INIT, NULL, 0, false, NULL, NULL, false}
+#define CKP_CONVERT_OPTIONS_INIT {sizeof(ckp_convert_options), CKP_CODING_INIT, NULL, 0, false, NULL, NULL, NULL, false}
 
 /** What a conversion did. */
 typedef struct ckp_convert_result {

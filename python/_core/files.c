@@ -116,8 +116,8 @@ convert(PyObject *args, convert_fn fn)
     int replace;
     ckpy_paths bases = CKPY_PATHS_INIT;
     ckp_convert_options opt = CKP_CONVERT_OPTIONS_INIT;
-    if (!PyArg_ParseTuple(args, "O&O&OOpO", PyUnicode_FSConverter, &in, PyUnicode_FSConverter, &out, &coding_arg, &bases_arg, &replace,
-                          &progress))
+    if (!PyArg_ParseTuple(args, "O&O&OOpO|z", PyUnicode_FSConverter, &in, PyUnicode_FSConverter, &out, &coding_arg, &bases_arg, &replace,
+                          &progress, &opt.only))
         goto done;
     notices = PyList_New(0);
     if (notices == NULL || !ckpy_coding_from(&opt.coding, coding_arg) || !ckpy_paths_from(&bases, bases_arg))
@@ -154,7 +154,7 @@ file_compress(PyObject *module, PyObject *args)
     return convert(args, ckp_compress);
 }
 
-PyDoc_STRVAR(decompress_doc, "decompress(src, dst, coding, bases, replace, progress) -> dict\n--\n\nThe way back.");
+PyDoc_STRVAR(decompress_doc, "decompress(src, dst, coding, bases, replace, progress, only=None) -> dict\n--\n\nThe way back.");
 
 static PyObject *
 file_decompress(PyObject *module, PyObject *args)
@@ -163,7 +163,7 @@ file_decompress(PyObject *module, PyObject *args)
     return convert(args, ckp_decompress);
 }
 
-PyDoc_STRVAR(export_doc, "export(checkpoint, dst, coding, replace, progress) -> dict\n--\n\nAn open checkpoint as a .pt or safetensors file.");
+PyDoc_STRVAR(export_doc, "export(checkpoint, dst, coding, replace, progress, only=None) -> dict\n--\n\nAn open checkpoint as a .pt or safetensors file.");
 
 static PyObject *
 file_export(PyObject *module, PyObject *args)
@@ -172,9 +172,9 @@ file_export(PyObject *module, PyObject *args)
     PyObject *out = NULL, *ck_arg, *coding_arg, *progress, *result = NULL, *notices = NULL;
     ckp_checkpoint *ck = NULL;
     int replace;
-    if (!PyArg_ParseTuple(args, "OO&OpO:export", &ck_arg, PyUnicode_FSConverter, &out, &coding_arg, &replace, &progress))
-        return NULL;
     ckp_convert_options opt = CKP_CONVERT_OPTIONS_INIT;
+    if (!PyArg_ParseTuple(args, "OO&OpO|z:export", &ck_arg, PyUnicode_FSConverter, &out, &coding_arg, &replace, &progress, &opt.only))
+        return NULL;
     notices = PyList_New(0);
     if (notices == NULL || !ckpy_coding_from(&opt.coding, coding_arg) || (ck = ckpy_checkpoint_take(ck_arg, types)) == NULL)
         goto done;

@@ -148,6 +148,7 @@ def decompress(
     bases: Any,
     replace: bool,
     progress: Callable[[int, int], Any] | None,
+    only: str | None = ...,
     /,
 ) -> dict[str, Any]: ...
 def plan(
@@ -160,7 +161,7 @@ def plan(
     progress: Callable[[int, int], Any] | None,
     /,
 ) -> dict[str, Any]: ...
-def export(checkpoint: Checkpoint, dst: str | bytes | os.PathLike[str], coding: tuple[Any, ...], replace: bool, progress: Any, /) -> dict[str, Any]: ...
+def export(checkpoint: Checkpoint, dst: str | bytes | os.PathLike[str], coding: tuple[Any, ...], replace: bool, progress: Any, only: str | None = ..., /) -> dict[str, Any]: ...
 def verify(path: str | bytes | os.PathLike[str], bases: Any, level: int, threads: int, findings: list[tuple[str, int, str]], /) -> None: ...
 def salvage(
     src: str | bytes | os.PathLike[str], bases: Any, out: str | bytes | os.PathLike[str], replace: bool, /

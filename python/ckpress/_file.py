@@ -340,6 +340,7 @@ def decompress(
     threads: int = 0,
     memory_budget: int | None = None,
     base: PathLike | Sequence[PathLike] | None = None,
+    only: str | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Converted:
@@ -348,6 +349,7 @@ def decompress(
     Args:
         src: a ``.ckp`` file, a run's directory (its newest whole checkpoint) or ``"run@step"``.
         dst: the file to write.
+        only: just the tensors of one object of a run, by their own names: ``"model"`` makes a file that ``model.load_state_dict`` takes. Without plain values.
         base: of a delta file: its base, and the base's own bases, nearest first; of a run its base model, if that was moved.
 
     Raises:
@@ -358,10 +360,10 @@ def decompress(
     if place is not None:
         ck = _core.open_run(*place, False, _base_model(base))
         try:
-            return Converted(**_core.export(ck, dst, options, overwrite, progress))
+            return Converted(**_core.export(ck, dst, options, overwrite, progress, only))
         finally:
             ck.close()
-    return Converted(**_core.decompress(src, dst, options, _bases(base), overwrite, progress))
+    return Converted(**_core.decompress(src, dst, options, _bases(base), overwrite, progress, only))
 
 
 class Listed(NamedTuple):

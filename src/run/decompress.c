@@ -9,30 +9,17 @@
 #include "io/io.h"
 #include "run/convert.h"
 #include "run/give.h"
+#include "run/subset.h"
 
 /* One file being made. */
 typedef struct target {
     const ckpi_table *t;
-    ckpi_out_tensor *tensor;
+    ckpi_subset sub;
     ckpi_export *e;
     const char *kind;
     char archive[64];            /* the .pt's inner folder */
     uint32_t open;               /* tensor begun last, or CKPI_NO_TENSOR */
 } target;
-
-static ckp_status
-describe(target *x, ckp_error *err)
-{
-    x->tensor = ckpi_calloc(x->t->n + 1, sizeof *x->tensor);
-    if (x->tensor == NULL)
-        return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu tensors", x->t->n);
-    for (size_t i = 0; i < x->t->n; i++) {
-        const ckpi_rec *r = &x->t->rec[i];
-        x->tensor[i] = (ckpi_out_tensor){.name = r->name, .dtype = r->dtype, .ndim = r->ndim, .bytes = r->bytes, .alias_of = r->alias_of,
-                                         .shape = r->box_shape != NULL ? r->box_shape : r->shape};
-    }
-    return CKP_OK;
-}
 
 static bool
 ends_with(const char *s, const char *end)
@@ -64,14 +51,14 @@ open_export(target *x, ckpi_writer *w, const char *out, const void *tree, size_t
     const ckp_status st = tree_len != 0 ? ckpi_tree_st_header(tree, tree_len, &header, &header_len, err) : CKP_ENOTFOUND;
     x->kind = "safetensors";
     if (st == CKP_OK && !ends_with(out, ".pt") && !ends_with(out, ".pth"))
-        return ckpi_export_st_same(&x->e, w, header, header_len, x->tensor, x->t->n, err);
+        return ckpi_export_st_same(&x->e, w, header, header_len, x->sub.tensor, x->sub.n, err);
     if (st != CKP_OK && st != CKP_ENOTFOUND)
         return st;
     if (ends_with(out, ".safetensors"))
-        return ckpi_export_st_new(&x->e, w, x->tensor, x->t->n, err);
+        return ckpi_export_st_new(&x->e, w, x->sub.tensor, x->sub.n, err);
     x->kind = "pt";
     archive_name(out, x->archive);
-    return ckpi_export_pt(&x->e, w, x->archive, x->tensor, x->t->n, tree, tree_len, err);
+    return ckpi_export_pt(&x->e, w, x->archive, x->sub.tensor, x->sub.n, tree, tree_len, err);
 }
 
 /* Elements of one tensor, from its start on. */
@@ -85,7 +72,7 @@ put(void *user, uint32_t tensor, uint64_t first, uint64_t count, const void *byt
     if (first == 0)
         st = ckpi_export_skip_empty(x->e, err);
     if (st == CKP_OK && (first == 0 || tensor != x->open))
-        st = ckpi_export_begin(x->e, tensor, err);
+        st = ckpi_export_begin(x->e, x->sub.number[tensor], err);
     x->open = tensor;
     return st == CKP_OK ? ckpi_export_put(x->e, bytes, len, err) : st;
 }
@@ -104,7 +91,7 @@ tell(const target *x, ckpi_reader *r, const ckpi_writer *w, const ckp_convert_op
 {
     char text[400];
 
-    ckpi_convert_done(d, r, w, x->t->n, x->kind);
+    ckpi_convert_done(d, r, w, x->sub.n, x->kind);
     (void)snprintf(text, sizeof text, "plain values that safetensors cannot hold are left out: %llu (%s)", (unsigned long long)d->values_lost,
                    d->values_named);
     if (d->values_lost != 0 && opt->notice != NULL)
@@ -126,7 +113,7 @@ give_all(target *x, const ckp_checkpoint *ck, const ckp_convert_options *opt, ck
     if (r == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu tensors", n);
     for (size_t i = 0; i < n; i++)
-        r[i] = (ckpi_give_range){order[i], 0, x->t->rec[order[i]].numel};
+        r[i] = (ckpi_give_range){x->sub.row[order[i]], 0, x->t->rec[x->sub.row[order[i]]].numel};
     st = ckpi_give(ck, r, n, opt->coding.threads, put, x, opt->coding.progress, opt->coding.progress_user, err);
     if (st == CKP_OK)
         st = ckpi_export_skip_empty(x->e, err);
@@ -144,8 +131,9 @@ export_checkpoint(const ckp_checkpoint *ck, const char *like, const char *out, c
     ckp_convert_result d;
     size_t tree_len = 0;
 
-    const void *tree = ckp_checkpoint_tree(ck, &tree_len);
-    ckp_status st = describe(&x, err);
+    /* the tree speaks of all objects: a file of one is a state_dict */
+    const void *tree = opt->only == NULL ? ckp_checkpoint_tree(ck, &tree_len) : NULL;
+    ckp_status st = ckpi_subset_new(&x.sub, x.t, opt->only, err);
     if (st == CKP_OK)
         st = ckpi_out_open(&o, out, opt->replace, like, err);
     if (st == CKP_OK)
@@ -162,7 +150,7 @@ export_checkpoint(const ckp_checkpoint *ck, const char *like, const char *out, c
         tell(&x, ck->lin->level[0].f->r, o.w, opt, &d, res);
     ckpi_export_free(x.e);
     ckpi_out_free(&o);
-    free(x.tensor);
+    ckpi_subset_free(&x.sub);
     return st;
 }
 
@@ -265,7 +253,7 @@ from_pipe(const char *out, const ckp_convert_options *opt, ckp_convert_result *r
     if (st == CKP_OK && (x.t = ckpi_fmt_stream_table(s)) == NULL)
         st = ckpi_fail(err, CKP_EUNSUPPORTED, "a delta is decoded from a file, not from a pipe");
     if (st == CKP_OK)
-        st = describe(&x, err);
+        st = ckpi_subset_new(&x.sub, x.t, NULL, err);
     if (st == CKP_OK)
         st = ckpi_out_open(&o, out, opt->replace, NULL, err);
     if (st == CKP_OK) {
@@ -286,7 +274,7 @@ from_pipe(const char *out, const ckp_convert_options *opt, ckp_convert_result *r
         ckpi_fail_file(err, "standard input");
     ckpi_export_free(x.e);
     ckpi_out_free(&o);
-    free(x.tensor);
+    ckpi_subset_free(&x.sub);
     ckpi_fmt_stream_free(s);
     ckpi_reader_free(r);
     return st;
@@ -301,5 +289,7 @@ ckp_decompress(const char *in, const char *out, const ckp_convert_options *opt, 
     const ckp_status st = out != NULL ? ckpi_convert_check(in, out, opt, res, err) : ckpi_fail(err, CKP_EINVAL, "convert: NULL argument");
     if (st != CKP_OK)
         return st;
+    if (strcmp(in, "-") == 0 && opt->only != NULL)
+        return ckpi_fail(err, CKP_EUNSUPPORTED, "one object alone is decoded from a file, not from a pipe");
     return strcmp(in, "-") == 0 ? from_pipe(out, opt, res, err) : from_file(in, out, opt, res, err);
 }

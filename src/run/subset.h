@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which tensors of a checkpoint go into another file: all, or those of one object of a run ("model/..."), by their names in it. */
+#ifndef CKPI_RUN_SUBSET_H
+#define CKPI_RUN_SUBSET_H
+#include "format/format.h"
+#include "io/io.h"
+
+typedef struct ckpi_subset {
+    ckpi_out_tensor *tensor;     /* n of them; names point into the table */
+    uint32_t *row;               /* by tensor: row of the table */
+    uint32_t *number;            /* by row: tensor, or CKPI_NO_TENSOR */
+    size_t n;
+} ckpi_subset;
+
+/* only NULL: all. CKP_ENOTFOUND: no tensor is named so. The table must outlive it. */
+CKP_MUST_USE ckp_status ckpi_subset_new(ckpi_subset *out, const ckpi_table *t, const char *only, ckp_error *err);
+void ckpi_subset_free(ckpi_subset *s);
+#endif
