@@ -46,6 +46,18 @@ json_entry(cli_json *j, const ckp_list_entry *e)
     cli_json_close(j, '}');
 }
 
+/* Of a lossy run, a save whose weights are exact: its last one, or one that missed its budget. */
+static bool
+is_exact(const ckp_list_entry *e)
+{
+    ckp_metric m = {0};
+
+    for (size_t i = 0; ckp_list_entry_setting(e, i, &m); i++)
+        if (strcmp(m.name, "step") == 0)
+            return m.value == 0.0;
+    return false;
+}
+
 static int
 list_entry(void *user, const ckp_list_entry *e)
 {
@@ -61,7 +73,7 @@ list_entry(void *user, const ckp_list_entry *e)
     }
     (void)snprintf(t.s, sizeof t.s, "%llu", (unsigned long long)e->step);
     cli_table_add(&l->tab, t.s);
-    cli_table_add(&l->tab, !whole ? "-" : e->is_delta ? "delta" : "key");
+    cli_table_add(&l->tab, !whole ? "-" : is_exact(e) ? (e->is_delta ? "delta, exact" : "key, exact") : e->is_delta ? "delta" : "key");
     cli_table_add(&l->tab, whole ? cli_size(&t, e->stored_bytes) : "-");
     cli_table_add(&l->tab, whole ? cli_bits(&t, e->stored_bytes, e->params) : "-");
     cli_table_add(&l->tab, whole ? cli_ratio(&t, e->raw_bytes, e->stored_bytes) : "-");
@@ -249,7 +261,7 @@ const cli_command cli_cmd_ls = {
     .args = "FILE | RUN[@STEP]",
     .summary = "List the tensors of a file, or the checkpoints of a run",
     .text = "Of a run, its checkpoints in the order in which they were saved, then directories that look like one and are none, with the\n"
-            "reason. With @STEP, the tensors of that checkpoint. Damage that structure alone does not show is found by 'ckpress verify'.\n"
+            "reason; \"exact\" is a save of a lossy run whose weights are not lossy. With @STEP, the tensors of that checkpoint. Damage that structure alone does not show is found by 'ckpress verify'.\n"
             "\n"
             "  ckpress ls runs/gpt\n"
             "  ckpress ls model.ckp --json",

@@ -62,3 +62,16 @@ def test_what_is_not_there(tmp_path: Path, run: tuple[Path, torch.nn.Module]) ->
         with pytest.raises(ckpress.NotFoundError):
             ckpress.decompress(run[0], tmp_path / "no.pt", only=name)
     assert not (tmp_path / "no.pt").exists()
+
+
+def test_ls_tells_the_exact_save_of_a_step(tmp_path: Path) -> None:
+    model = torch.nn.Linear(80, 80)
+    optimizer = torch.optim.AdamW(model.parameters())
+    with ckpress.Checkpointer(tmp_path / "run", "resume") as ck:
+        ck.register(model=model, optimizer=optimizer)
+        for step in (1, 2):
+            model(torch.randn(4, 80)).sum().backward()
+            optimizer.step()
+            ck.save(step)
+    lines = subprocess.run(["ckpress", "ls", tmp_path / "run"], capture_output=True, text=True).stdout.splitlines()
+    assert ["exact" in line for line in lines] == [False, False, False, True]
