@@ -49,6 +49,7 @@ ckpi_threshold_sample(ckpi_reach *out, const ckpi_enc_in *in, double share, ckpi
     *out = (ckpi_reach){TINY, 0.0F};
     if (u == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "no memory for a sample of moments");
+    const ckpi_fpenv env = ckpi_fp_enter();
     /* spread over the piece, and not along a column */
     for (size_t k = 0; k < count; k++)
         u[k] = size_of(in, n / count * k + (k * 7) % (n / count));
@@ -60,6 +61,7 @@ ckpi_threshold_sample(ckpi_reach *out, const ckpi_enc_in *in, double share, ckpi
         /* a little below, so that elements that are all equal are kept */
         out->threshold = fminf(fmaxf(t * (1.0F - 0x1p-20F), TINY), 0x1p100F);
     }
+    ckpi_fp_leave(env);
     ckpi_scratch_release(ws, mark);
     return CKP_OK;
 }
