@@ -151,7 +151,7 @@ sample_movement(const survey *s, size_t g, size_t k, const float *w, size_t n)
     for (size_t i = 0; i < n; i += MOVE_SAMPLE) {
         const double d = (double)w[i] - (double)base[i];
         here.sum += isfinite(d) ? d * d : 0.0;
-        here.n += isfinite(d);
+        here.n += isfinite(d) ? 1 : 0;
     }
     s->move[g].sum += here.sum;
     s->move[g].n += here.n;

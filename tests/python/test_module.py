@@ -149,6 +149,9 @@ def test_readme_runs(tmp_path, monkeypatch):
         "batches": [torch.randint(0, 64, (32,)) for _ in range(4)],
         "train_one_step": lambda: steps(model, optimizer, scheduler, 1)[0],
     }
+    weights = tmp_path / "all-MiniLM-L6-v2" / "model.safetensors"
+    weights.parent.mkdir()
+    pytest.importorskip("safetensors.torch").save_model(model, str(weights))
     code = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     assert code
     for block in code:

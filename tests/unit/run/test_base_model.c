@@ -321,7 +321,7 @@ errors_are_no_larger_for_it(void **state)
         model_copy(&got, &m);
         step(&m);
         for (int i = 0; i < 2; i++) {
-            char name[16], *dir;
+            char name[48], *dir;
             (void)snprintf(name, sizeof name, "run-%d-%d", p, i);
             dir = strdup(model_path(state, name));
             ckp_run *run = model_run(dir, options((ckp_profile)p, i == 0 ? file : NULL));
@@ -353,7 +353,7 @@ signalling_nans_keep_their_bits(void **state)
     for (size_t i = 0; i < CHECK_COUNT(all); i++)
         for (int p = CKP_PROFILE_LOSSLESS; p <= CKP_PROFILE_WEIGHTS; p++)
             for (int base = 0; base < 2; base++) {
-                char name[32], *file = strdup(model_path(state, "base.ckp")), *dir;
+                char name[64], *file = strdup(model_path(state, "base.ckp")), *dir;
                 (void)snprintf(name, sizeof name, "run-%zu-%d-%d", i, p, base);
                 dir = strdup(model_path(state, name));
                 model m = {.rng = test_rng_new("signalling"), .step = 1}, got;
