@@ -246,6 +246,8 @@ ckpi_session_skip(ckp_run *run)
 
 /* What fine-tuning does lies in small movements from a model that was trained to the end: steps of so much less of them (decision 12). */
 #define BASE_MODEL_FINER (1.0 / 8.0)
+/* A short training of a good model has more signal in its gradients' averages than a long one from scratch. */
+#define BASE_MODEL_MOMENTS 10.0
 /* Of weights to pass on, in movements: well below what was learned. */
 #define BASE_MODEL_WEIGHTS 0.5
 
@@ -257,6 +259,8 @@ settings_at(const ckp_run *run, double quality, const ckp_dynaquant *config)
     c.quality = quality;
     c.dynaquant = config;
     ckpi_settings set = ckpi_profile_settings(&c);
+    if (run->model != NULL)
+        set.mshare *= BASE_MODEL_MOMENTS;
     if (run->model != NULL)
         set.k_move = set.weights_only ? BASE_MODEL_WEIGHTS * quality : set.k_move * BASE_MODEL_FINER;
     return set;
