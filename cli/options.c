@@ -114,6 +114,7 @@ set_keep_best(cli_args *a, const char *text)
     a->metric = name;
     a->rules.metric = name;
     a->rules.keep_best = 1;
+    a->rules.best_is_max = false;    /* the last one given counts, whole */
     while ((colon = strrchr(name, ':')) != NULL) {
         uint64_t n = 0;
         if (strcmp(colon, ":max") == 0 || strcmp(colon, ":min") == 0) {

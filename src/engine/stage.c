@@ -255,11 +255,13 @@ set_factors(const ckpi_pass *p, size_t g, size_t k, const ckpi_enc_in *in, ckpi_
 
 /* Adam divides momentum by the gradient's size, and a few large values pass as more of its noise. SGD does not: it feels their sum of squares. */
 #define MOMENTUM_SHARE 10.0
+/* Beyond this every doubling costs a third of a bit and changes little. */
+#define SHARE_AT_MOST 0.1
 
 static double
 share_of(const ckpi_pass *p, const ckpi_group *grp)
 {
-    return p->set->mshare * (grp->has_v ? 1.0 : MOMENTUM_SHARE);
+    return fmin(p->set->mshare * (grp->has_v ? 1.0 : MOMENTUM_SHARE), SHARE_AT_MOST);
 }
 
 /* The threshold of a piece's moments in three values: known from the save before, or from a sample. */

@@ -7,6 +7,9 @@ steps
 code ckpress prune run --keep-last 1 -n 2>&1 | hide
 steps
 ckpress prune run --keep-last 2 --keep-every 60 --json -n | python3 -c 'import json, sys; print([(e["step"], e["fate"]) for e in json.load(sys.stdin)])'
+fates() { ckpress prune run "$@" --json -n | python3 -c 'import json, sys; print([e["fate"] for e in json.load(sys.stdin)])'; }
+[ "$(fates --keep-best loss:max:2 --keep-best loss)" = "$(fates --keep-best loss)" ] && echo "of two the last counts"
+[ "$(fates --keep-best loss:max)" != "$(fates --keep-best loss)" ] && echo "the highest is another"
 code ckpress prune run --keep-best loss:1 2>&1 | hide | tail -n 1
 steps
 code ckpress verify run --decode
