@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a lossy save costs, with a tenth of the noise of whole runs: decoded states train on, beside the true ones.
 
-    python bench/branch.py --record DIR              trains the demo's GPT once and stores its state every 25 steps
+    python bench/branch.py --record DIR              trains the demo's GPT on the King James Bible once and stores its state every 25 steps
     python bench/branch.py DIR [--profile resume] [--quality 1] [--what wmv]
 
 The stored states are saved as one run; at ten of them the decoded state (of weights, m, v: those that --what names; the rest is true)
@@ -18,12 +18,12 @@ import sys
 import tempfile
 from typing import Any
 
+import ckpress
+import quality_data
 import torch
 
-import ckpress
-
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "demo"))
-from model import GPT, Sampler, held_out_loss, learning_rate, split, text  # noqa: E402
+from model import GPT, Sampler, held_out_loss, learning_rate, split  # noqa: E402
 
 STEPS, EVERY, BRANCH = 600, 25, 15
 POINTS = range(50, 501, 50)
@@ -34,7 +34,7 @@ class Training:
 
     def __init__(self, seed: int) -> None:
         torch.manual_seed(seed)
-        train, self.held_out = split(text()[1])
+        train, self.held_out = split(quality_data.prose())
         self.model = GPT()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
         self._scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda s: learning_rate(s, STEPS))

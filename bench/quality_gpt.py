@@ -7,6 +7,7 @@ import functools
 import pathlib
 import sys
 
+import quality_data
 import torch
 from quality_task import Model, Optimizer, adamw
 from quality_task import Task as Base
@@ -21,7 +22,7 @@ HELD_OUT, VALIDATION = 240, 16  # windows of 128 tokens
 
 @functools.cache
 def _tokens() -> tuple[Tensor, Tensor]:
-    return demo.split(demo.text()[1])
+    return demo.split(quality_data.prose())
 
 
 class Task(Base):

@@ -45,6 +45,7 @@ collect() {
         need_package python3-venv
     fi
     case $purpose in test | full | bench) need_package libhtscodecs-dev ;; esac
+    case $purpose in test | full | bench) need_command bible bible-kjv ;; esac
     case $purpose in
     test | full)
         need_command clang
