@@ -14,6 +14,7 @@ part_of(int role)
     switch (role) {
     case CKP_ROLE_WEIGHT:
     case CKP_ROLE_MASTER:
+    case CKP_ROLE_AVERAGE:
     case CKP_ROLE_COPY: return REPORT_W;
     case CKP_ROLE_M:
     case CKP_ROLE_MOMENTUM: return REPORT_M;

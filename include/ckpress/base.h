@@ -150,6 +150,7 @@ typedef enum ckp_role {
     CKP_ROLE_M = 4,        /**< first moment: Adam's, or Lion's, which has no second */
     CKP_ROLE_V = 5,        /**< Adam's second moment */
     CKP_ROLE_MOMENTUM = 6, /**< of SGD */
+    CKP_ROLE_AVERAGE = 7,  /**< running average of weights (EMA, SWA): lossy profiles keep it finer than weights */
     CKP_ROLE_COUNT_
 } ckp_role;
 

@@ -214,9 +214,9 @@ typedef struct ckp_save_stats {
     double stall, encode, write, total;      /**< stall: inside ckp_run_save; encode, write: background; total: call to commit */
     double cpu;                  /**< CPU seconds of all threads from call to before fsync */
     uint64_t raw_bytes, stored_bytes;        /**< whole checkpoint, manifest included */
-    uint64_t raw_by_role[7], stored_by_role[7];   /**< by ckp_role; frames with their heads */
+    uint64_t raw_by_role[CKP_ROLE_COUNT_], stored_by_role[CKP_ROLE_COUNT_];   /**< by ckp_role; frames with their heads */
     uint64_t overhead_bytes;     /**< stored bytes that belong to no role: headers, table, tree, index, manifest */
-    uint64_t params_by_role[7];  /**< elements */
+    uint64_t params_by_role[CKP_ROLE_COUNT_];  /**< elements */
     uint64_t saves, failed, skipped;         /**< since open */
     uint64_t memory_bytes;       /**< held between saves: reconstructions, codes, staging, buffers of chunks */
     char warning[256];           /**< why old checkpoints could not be deleted, or what has become of the base model; "" when all is well */
@@ -261,8 +261,8 @@ typedef struct ckp_checkpoint_info {
     ckp_profile profile;         /**< lossless also for a file that does not record it */
     unsigned format_major, format_minor;
     uint64_t raw_bytes, stored_bytes, overhead_bytes;
-    uint64_t stored_by_role[7], raw_by_role[7], params_by_role[7];
-    double rms_error_by_role[7], max_error_by_role[7];   /**< largest of the role's tensors, relative to the tensor's RMS; 0 when none is recorded */
+    uint64_t stored_by_role[CKP_ROLE_COUNT_], raw_by_role[CKP_ROLE_COUNT_], params_by_role[CKP_ROLE_COUNT_];
+    double rms_error_by_role[CKP_ROLE_COUNT_], max_error_by_role[CKP_ROLE_COUNT_];   /**< largest of the role's tensors, relative to the tensor's RMS; 0 when none is recorded */
     char content_id[33], base_id[33];         /**< hex; base "" for a key */
     char name[256];              /**< directory in the run, or file */
 } ckp_checkpoint_info;

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from . import _core
@@ -11,6 +11,7 @@ from ._context import Context, is_module, is_optimizer, module_entries, prefixed
 from ._encode import Encoder
 from ._names import Attr, Path, join, show
 from ._views import View, is_torch_tensor, torch_module
+from .errors import InvalidError, make
 
 Betas = tuple[float, float]
 _LOSSY_DTYPES = ("f32", "bf16", "f16")
@@ -24,11 +25,14 @@ class Collector(Encoder):
         weights_only: leave optimizers out (profile ``weights``).
         steps: by name; a tensor of floats with a step above 0 is a weight that may be coded lossily, wherever it stands.
         floats: so is every other tensor of floats of which nothing is known.
+        averages: names below ``root`` of running averages of weights.
     """
 
-    def __init__(self, root: Any, *, weights_only: bool = False, steps: Mapping[str, float] | None = None, floats: bool = False) -> None:
+    def __init__(self, root: Any, *, weights_only: bool = False, steps: Mapping[str, float] | None = None, floats: bool = False,
+                 averages: Collection[str] = ()) -> None:
         super().__init__()
         self._floats = floats
+        self._averages = frozenset(averages)
         self._stepped = {name for name, step in (steps or {}).items() if step > 0}
         self.context = Context(root)
         self.weights_only = weights_only
@@ -45,6 +49,10 @@ class Collector(Encoder):
         return self.state
 
     def role_of(self, name: str, view: View, role: int, lossless: bool) -> tuple[int, bool]:
+        if self._averages and name.partition("/")[0] in self._averages and view.dtype in _LOSSY_DTYPES and view.shape:
+            if role == _core.WEIGHT or (role == _core.OTHER and not lossless):  # a module's buffers are no weights, and numbers beside them no tensors
+                self.lossy_possible = True
+                return _core.AVERAGE, False
         named = name in self._stepped and role in (_core.OTHER, _core.WEIGHT)
         unknown = self._floats and role == _core.OTHER and not lossless
         if not (named or unknown) or view.dtype not in _LOSSY_DTYPES:
@@ -73,6 +81,8 @@ class Collector(Encoder):
             return
         weight = isinstance(t, torch.nn.Parameter) and t.is_floating_point()
         lossy = weight and self.context.is_trained(t)
+        if lossy and self._averages and path and path[0] in self._averages and self.context.trained is not None:
+            raise make(InvalidError, f"averages: {show(path)} is a weight that an optimizer of this save trains", tensor=name)
         self.lossy_possible |= lossy
         index = self.torch_leaf(t, path, _core.AS_TORCH, name=name, role=_core.WEIGHT if weight else _core.OTHER, lossless=not lossy)
         if lossy and index is not None:

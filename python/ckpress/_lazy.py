@@ -40,7 +40,7 @@ class LazyTensor:
 
     @property
     def role(self) -> str:
-        """What it is to the training: ``"weight"``, ``"m"``, ``"v"``, ``"momentum"``, ``"other"``."""
+        """What it is to the training: ``"weight"``, ``"m"``, ``"v"``, ``"momentum"``, ``"average"``, ``"other"``."""
         return str(self.info["role"])
 
     @property

@@ -51,6 +51,7 @@ ckp_role_name(ckp_role r)
     case CKP_ROLE_M: return "m";
     case CKP_ROLE_V: return "v";
     case CKP_ROLE_MOMENTUM: return "momentum";
+    case CKP_ROLE_AVERAGE: return "average";
     case CKP_ROLE_COUNT_: break;
     }
     return NULL;

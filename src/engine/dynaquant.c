@@ -17,7 +17,7 @@
 bool
 ckpi_dq_takes(const ckpi_group *g, const ckpi_settings *set)
 {
-    return set->dynaquant && !set->exact_weights && g->lossy && !g->fine;
+    return set->dynaquant && !set->exact_weights && g->lossy && !g->fine && g->role != CKP_ROLE_AVERAGE;
 }
 
 bool

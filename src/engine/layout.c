@@ -8,9 +8,9 @@
 #include "engine/layout.h"
 
 bool
-ckpi_group_is_weight(const ckpi_group *g)
+ckpi_role_is_weight(unsigned role)
 {
-    return g->role == CKP_ROLE_WEIGHT || g->role == CKP_ROLE_MASTER;
+    return role == CKP_ROLE_WEIGHT || role == CKP_ROLE_MASTER || role == CKP_ROLE_AVERAGE;
 }
 
 bool
@@ -88,12 +88,6 @@ same_kind(const ckpi_group *a, const ckpi_group *b)
 }
 
 static bool
-is_owner_role(ckp_role r)
-{
-    return r == CKP_ROLE_WEIGHT || r == CKP_ROLE_MASTER;
-}
-
-static bool
 stored(const ckpi_rec *r)
 {
     return r->alias_of == CKPI_NO_TENSOR && r->copy_of == CKPI_NO_TENSOR && r->numel > 0;
@@ -129,17 +123,17 @@ is_fine(const ckpi_rec *r)
     return r->ndim < 2 || r->numel < CKPI_FINE_BELOW;
 }
 
-/* Moments follow their owner: lossless where it is. */
+/* Moments follow their owner: lossless where it is. Averages have none, and are lossy by themselves. */
 static bool
 owner_is_lossy(const ckpi_layout *l, const plan *p, uint32_t i)
 {
     const ckpi_rec *r = &p->t->rec[i];
-    if (!p->lossy || !is_owner_role(r->role) || !stored(r) || !ckpi_is_small_float(r->dtype) || (p->no_loss != NULL && p->no_loss[i]))
+    if (!p->lossy || !ckpi_role_is_weight(r->role) || !stored(r) || !ckpi_is_small_float(r->dtype) || (p->no_loss != NULL && p->no_loss[i]))
         return false;
     const uint32_t m = l->m_of[i], v = l->v_of[i];
     if (p->no_loss != NULL && ((m != CKPI_NO_TENSOR && p->no_loss[m]) || (v != CKPI_NO_TENSOR && p->no_loss[v])))
         return false;
-    return p->alone == CKPI_ALONE_LOSSY || (p->alone == CKPI_ALONE_LARGE && !is_fine(r)) || m != CKPI_NO_TENSOR || v != CKPI_NO_TENSOR;
+    return r->role == CKP_ROLE_AVERAGE || p->alone == CKPI_ALONE_LOSSY || (p->alone == CKPI_ALONE_LARGE && !is_fine(r)) || m != CKPI_NO_TENSOR || v != CKPI_NO_TENSOR;
 }
 
 static ckpi_group

@@ -59,7 +59,7 @@ bool ckpi_layout_equal(const ckpi_layout *a, const ckpi_layout *b);
 
 /* Columns of a tensor as a matrix n0 x rest, or 0 when it is coded in blocks. */
 size_t ckpi_matrix_cols(const ckpi_rec *r);
-/* Weights or masters: what a base model has. */
-bool ckpi_group_is_weight(const ckpi_group *g);
+/* Weights, masters and averages of them: what a base model has, and what grids are for. */
+bool ckpi_role_is_weight(unsigned role);
 bool ckpi_is_small_float(ckp_dtype dt);     /* f32, bf16, f16: what the quantizers take */
 #endif

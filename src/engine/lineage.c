@@ -159,7 +159,7 @@ resolve(ckpi_fmt_file **files, size_t n, ckp_error *err)
 static bool
 kind_fits(const ckpi_chunk *k)
 {
-    const bool m = k->role == CKP_ROLE_M || k->role == CKP_ROLE_MOMENTUM, w = k->role == CKP_ROLE_WEIGHT || k->role == CKP_ROLE_MASTER;
+    const bool m = k->role == CKP_ROLE_M || k->role == CKP_ROLE_MOMENTUM, w = ckpi_role_is_weight(k->role);
 
     if (k->quant == CKPI_QUANT_NONE)
         return true;

@@ -87,6 +87,23 @@ named_wstep(const ckpi_pass *p, const ckpi_group *grp, uint32_t tensor, double s
     return s.qmul > 0.0F && isfinite(s.qmul) ? s : (ckpi_wstep){q, q, q};
 }
 
+/*
+ * An average is what is used in the end, and moves so little between two saves that fine steps cost next to nothing (docs/decisions/0013). It
+ * has no moments to follow.
+ */
+static ckpi_wstep
+average_wstep(const ckpi_pass *p, const ckpi_group *grp, uint32_t tensor)
+{
+    const ckpi_lasting *l = p->lasting;
+    const double rms = fmax((double)p->pred->rms[tensor], p->pred->rms_all * RMS_FLOOR);
+    double q = p->set->average * rms * (grp->fine ? ldexp(1.0, -p->set->fine_shift) : 1.0);
+
+    if (l != NULL && l->moved && p->set->average_move > 0.0)
+        q = fmin(q, p->set->average_move * l->move);
+    const float step = (float)(q * tensor_share(p, tensor));
+    return step > 0.0F && isfinite(step) ? (ckpi_wstep){step, step, step} : (ckpi_wstep){1.0F, 1.0F, 1.0F};
+}
+
 ckpi_wstep
 ckpi_pass_wstep(const ckpi_pass *p, size_t g, uint32_t tensor)
 {
@@ -94,6 +111,8 @@ ckpi_pass_wstep(const ckpi_pass *p, size_t g, uint32_t tensor)
     const ckpi_pred *d = p->pred;
     if (d->step[tensor] != 0.0)
         return named_wstep(p, grp, tensor, d->step[tensor]);
+    if (grp->role == CKP_ROLE_AVERAGE)
+        return average_wstep(p, grp, tensor);
     const double finer = (grp->fine ? ldexp(1.0, -p->set->fine_shift) : 1.0) * (p->on_model ? tensor_share(p, tensor) : 1.0);
     /* f as the movement rule left it: the clamps move along */
     const double f = d->rms_all > 0.0 ? d->q0 / d->rms_all : 0.0;
@@ -172,7 +191,7 @@ survey_piece(survey *s, size_t g, size_t k, ckpi_scratch *ws, ckp_error *err)
         return st;
     if (s->squares) {
         ckpi_quant_wsq(w, n, p->pred->sq_exp[pc->tensor], &s->w[g][k], p->cpu);
-        if (p->on_model && !grp->fine)
+        if (p->on_model && !grp->fine && grp->role != CKP_ROLE_AVERAGE)
             sample_movement(s, g, k, w, n);
         return CKP_OK;
     }
@@ -249,7 +268,7 @@ sum_up(const ckpi_pass *p, const ckpi_wstats *(*get)(const void *user, size_t g,
             }
             const double sq = ldexp((double)sum, -d->sq_exp[t]);
             d->rms[t] = n != 0 ? (float)sqrt(sq / (double)n) : 0.0F;
-            if (!grp->fine) {
+            if (!grp->fine && grp->role != CKP_ROLE_AVERAGE) {
                 all += sq;
                 n_all += (double)n;
             }

@@ -17,6 +17,7 @@ typedef struct ckpi_settings {
     double f;                    /* step of weights, in RMS of all weights; a run's keys take half of it (numbers.c) */
     double clamp_lo, clamp_hi;   /* of f times the tensor's own RMS */
     double k_move;               /* step of weights, at most so many RMS of the movement between two saves */
+    double average, average_move; /* step of running averages: so much of their own RMS, at most so many RMS of the weights' movement (0: any) */
     double named;                /* multiplies the steps that weights have by name */
     int32_t vstep;               /* of second moments, 1/256 octave of sqrt v */
     double vstay;                /* a code of v stays while v is within so many steps of it (quant.h) */

@@ -186,8 +186,8 @@ measure_movement(const ckpi_pass *p, size_t g, size_t k, size_t at, const float 
     const ckpi_recon *r = &p->pred->rec[g];
     const ckpi_group *grp = &p->pred->layout->g[g];
     const ckpi_grid grid = ckpi_recon_grid(r, k, n, grp->has_v);
-    /* steps by name are no measure of the movement */
-    const bool counts = !p->key && !grp->fine && p->pred->step[grp->piece[k].tensor] == 0.0;
+    /* steps by name are no measure of the movement, and averages move less */
+    const bool counts = !p->key && !grp->fine && grp->role != CKP_ROLE_AVERAGE && p->pred->step[grp->piece[k].tensor] == 0.0;
 
     for (size_t j = (CKPI_SAMPLE - at % CKPI_SAMPLE) % CKPI_SAMPLE; j < n; j += CKPI_SAMPLE) {
         float *old = &r->sample[(at + j) / CKPI_SAMPLE];
@@ -423,7 +423,7 @@ ckpi_pass_group(const ckpi_pass *p, size_t g, ckpi_stage *s, ckpi_scratch *ws, c
     ckp_status st = CKP_OK;
 
     s->key = p->key;
-    s->w_key = p->key && !(p->on_model && ckpi_group_is_weight(grp));
+    s->w_key = p->key && !(p->on_model && ckpi_role_is_weight(grp->role));
     s->exact_w = grp->lossy && p->set->exact_weights;
     s->indexed = ckpi_dq_takes(grp, p->set);
     s->wesc.n = s->mesc.n = s->vesc.n = s->idx.n_kept = 0;

@@ -37,7 +37,7 @@ member_of(const ckpi_lineage *c, uint32_t i, member *m)
 
     *m = (member){tensor, k->piece[0].first, i, 0};
     if (!moment)
-        return k->role == CKP_ROLE_WEIGHT || k->role == CKP_ROLE_MASTER;
+        return ckpi_role_is_weight(k->role);
     m->owner = c->table->rec[tensor].owner;
     m->kind = k->role == CKP_ROLE_V ? 2 : 1;
     return k->quant != CKPI_QUANT_NONE && m->owner != CKPI_NO_TENSOR;    /* lineage.c has seen that kinds and roles go together */
@@ -58,7 +58,7 @@ static uint32_t
 weight_of(const ckpi_lineage *c, uint32_t tensor)
 {
     const ckpi_rec *r = &c->table->rec[tensor];
-    return r->role == CKP_ROLE_WEIGHT || r->role == CKP_ROLE_MASTER ? tensor : r->owner;
+    return ckpi_role_is_weight(r->role) ? tensor : r->owner;
 }
 
 /* Two chunks of a unit are of the same elements of the same weights, piece by piece. */

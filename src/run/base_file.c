@@ -39,7 +39,7 @@ put_chunk(making *m, uint8_t role, uint8_t dtype, ckpi_piece *piece, size_t n_pi
     c.decoded_hash = ckpi_hash64(m->mem, bytes);
     c.payload = m->mem;
     c.payload_len = bytes;
-    if (role != CKP_ROLE_WEIGHT && role != CKP_ROLE_MASTER) {
+    if (!ckpi_role_is_weight(role)) {
         c.codec = CKPI_CODEC_ZERO;
         c.payload_len = 0;
     }

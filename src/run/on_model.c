@@ -80,7 +80,7 @@ fill_pred(ckp_run *run, ckp_error *err)
     for (size_t g = 0; st == CKP_OK && g < l->n; g++)
         if (l->g[g].lossy)
             st = load_lossy(run, g, err);
-        else if (ckpi_group_is_weight(&l->g[g]))
+        else if (ckpi_role_is_weight(l->g[g].role))
             st = load_lossless(run, g, err);
     return st;
 }

@@ -46,8 +46,8 @@ ckpi_settings
 ckpi_profile_settings(const ckp_coding *c)
 {
     /* Common to all lossy profiles: clamps of DESIGN section 3 item 2, v at two octaves, small tensors 16 times finer.
-       docs/decisions has what was measured for keys (1), vstay (6), f, mshare and mstep (9). */
-    ckpi_settings s = {.lossy = true, .f = 1.0, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .vstep = 512, .vstay = 0.75,
+       docs/decisions has what was measured for keys (1), vstay (6), f, mshare and mstep (9), average (13). */
+    ckpi_settings s = {.lossy = true, .f = 1.0, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .average = 0.2, .vstep = 512, .vstay = 0.75,
                        .mkind = CKPI_M_THREE, .mshare = 0.006, .mstep = 6.5, .fine_shift = 4};
 
     switch (c->profile) {
@@ -58,18 +58,20 @@ ckpi_profile_settings(const ckp_coding *c)
         break;
     case CKP_PROFILE_SMALL:
         s.f = 2.0;
+        s.average = 0.4;
         s.mshare = 0.005;
         s.mstep = 13.0;
         break;
     case CKP_PROFILE_WEIGHTS:
         /* no training goes on from these: a fifth of the RMS, about 4.3 bits a weight */
-        s.f = 0.2;
+        s.f = s.average = 0.2;
         s.k_move = 0.0;
         s.weights_only = true;
         break;
     }
     s.dynaquant = c->dynaquant != NULL;
     s.f *= c->quality;
+    s.average *= c->quality;
     s.k_move *= c->quality;
     s.named = c->quality;
     return s;

@@ -248,6 +248,8 @@ ckpi_session_skip(ckp_run *run)
 #define BASE_MODEL_FINER (1.0 / 8.0)
 /* A short training of a good model has more signal in its gradients' averages than a long one from scratch. */
 #define BASE_MODEL_MOMENTS 10.0
+/* Of averages, in movements of the weights. */
+#define BASE_MODEL_AVERAGE 2.0
 /* Of weights to pass on, in movements: well below what was learned. */
 #define BASE_MODEL_WEIGHTS 0.5
 
@@ -259,10 +261,11 @@ settings_at(const ckp_run *run, double quality, const ckp_dynaquant *config)
     c.quality = quality;
     c.dynaquant = config;
     ckpi_settings set = ckpi_profile_settings(&c);
-    if (run->model != NULL)
-        set.mshare *= BASE_MODEL_MOMENTS;
-    if (run->model != NULL)
-        set.k_move = set.weights_only ? BASE_MODEL_WEIGHTS * quality : set.k_move * BASE_MODEL_FINER;
+    if (run->model == NULL)
+        return set;
+    set.mshare *= BASE_MODEL_MOMENTS;
+    set.average_move = BASE_MODEL_AVERAGE * quality;
+    set.k_move = set.weights_only ? BASE_MODEL_WEIGHTS * quality : set.k_move * BASE_MODEL_FINER;
     return set;
 }
 

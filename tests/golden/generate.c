@@ -233,7 +233,8 @@ kinds(const char *dir)
 enum { A = 80 * 110, B = 4100, C = 96 * 64, D = 66000, E = 300 };
 typedef struct training {
     float a[A], am[A], av[A], b[B], bm[B], bv[B], c[C], cm[C], e[E], em[E], ev[E], master[C], mm[C], mv[C], step;
-    uint16_t copy[C], d[D];
+    uint16_t copy[C], d[D], d_average[D];
+    float a_average[A], e_average[E];
     uint32_t dice[625];
 } training;
 
@@ -253,6 +254,13 @@ advance(float *w, float *m, float *v, size_t n, float lr)
 }
 
 static void
+follow(float *average, const float *w, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        average[i] += 0.125f * (w[i] - average[i]);
+}
+
+static void
 train(training *t)
 {
     advance(t->a, t->am, t->av, A, 0.01f);
@@ -267,6 +275,10 @@ train(training *t)
             t->d[i] = (uint16_t)(t->d[i] + draw() % 9 - 4);
     for (size_t i = 0; i < 625; i++)
         t->dice[i] = (uint32_t)draw();
+    follow(t->a_average, t->a, A);
+    follow(t->e_average, t->e, E);
+    for (size_t i = 0; i < D; i += 7)
+        t->d_average[i] = t->d[i];
     t->step += 1;
 }
 
@@ -284,13 +296,16 @@ new_training(void)
         t->e[i] = 1 + noise() * 0.1f;
     for (size_t i = 0; i < D; i++)
         t->d[i] = bf16(noise() * 0.05f);
+    memcpy(t->a_average, t->a, sizeof t->a);
+    memcpy(t->e_average, t->e, sizeof t->e);
+    memcpy(t->d_average, t->d, sizeof t->d);
     for (int i = 0; i < 5; i++)
         train(t);
     return t;
 }
 
 static ckp_state *
-training_state(const training *t)
+training_state(const training *t, bool averages)
 {
     const uint64_t a[2] = {80, 110}, b[1] = {B}, c[2] = {96, 64}, d[2] = {D / 100, 100}, e[1] = {E}, dice[1] = {625};
     ckp_state *s;
@@ -314,6 +329,11 @@ training_state(const training *t)
     add(s, "master.v", CKP_ROLE_V, "master", CKP_F32, 2, c, t->mv);
     add(s, "step", CKP_ROLE_OTHER, NULL, CKP_F32, 0, NULL, &t->step);
     add(s, "dice", CKP_ROLE_OTHER, NULL, CKP_U32, 1, dice, t->dice);
+    if (averages) {
+        add(s, "average/a", CKP_ROLE_AVERAGE, NULL, CKP_F32, 2, a, t->a_average);
+        add(s, "average/d", CKP_ROLE_AVERAGE, NULL, CKP_BF16, 2, d, t->d_average);
+        add(s, "average/e", CKP_ROLE_AVERAGE, NULL, CKP_F32, 1, e, t->e_average);
+    }
     static const char *const owner[] = {"a", "b", "e", "master"};
     for (size_t i = 0; i < 4; i++)
         must(ckp_state_set_adam(s, owner[i], 0.9, 0.95, (uint64_t)t->step, &err), &err, owner[i]);
@@ -370,7 +390,7 @@ write_model(const char *path, const training *t)
     fclose(f);
 }
 
-/* What a run is made with. how: by save, or NULL: grids; model: begins on a base model of that name. */
+/* What a run is made with. how: by save, or NULL: grids; model: begins on a base model of that name; averages: has some of its weights. */
 typedef struct plan {
     const char *name;
     ckp_profile profile;
@@ -379,6 +399,7 @@ typedef struct plan {
     const ckp_tensor_step *steps;
     size_t n_steps;
     const char *model;
+    bool averages;
 } plan;
 
 static void
@@ -415,7 +436,7 @@ run_of(const char *dir, const plan *p)
             memcpy(&t->av[300], odd, sizeof odd);
             memset(t->bv, 0, 256 * sizeof t->bv[0]);
         }
-        ckp_state *s = training_state(t);
+        ckp_state *s = training_state(t, p->averages);
         must(ckp_run_save(run, (uint64_t)i, s, &so, NULL, &err), &err, "save");
         ckp_state_free(s);
         (void)snprintf(shard[i], sizeof shard[i], "%s-%d", name, i);
@@ -454,7 +475,8 @@ main(int argc, char **argv)
                         {.name = "small", .profile = CKP_PROFILE_SMALL, .saves = 3},
                         {.name = "dynaquant", .profile = CKP_PROFILE_RESUME, .saves = 5, .how = how},
                         {.name = "steps", .profile = CKP_PROFILE_RESUME, .saves = 4, .steps = steps, .n_steps = sizeof steps / sizeof *steps},
-                        {.name = "tuned", .profile = CKP_PROFILE_RESUME, .saves = 4, .model = "tuned.safetensors"}};
+                        {.name = "tuned", .profile = CKP_PROFILE_RESUME, .saves = 4, .model = "tuned.safetensors"},
+                        {.name = "averaged", .profile = CKP_PROFILE_RESUME, .saves = 4, .averages = true}};
     if (argc == 2)
         kinds(argv[1]);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

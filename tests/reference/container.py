@@ -16,7 +16,7 @@ RAW, ZSTD, REF, ZSTD_PREFIX = range(4)
 DELTA, LOSSY = 1, 2
 USES_BASE = 1
 MAX_ELEMS = 1 << 20
-ROLES = ["other", "weight", "master", "copy", "m", "v", "momentum"]
+ROLES = ["other", "weight", "master", "copy", "m", "v", "momentum", "average"]
 COPY = 3
 
 # id: (name, bits of an element, bytes of the smallest number inside)

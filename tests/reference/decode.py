@@ -15,8 +15,8 @@ import quantizers as q
 from container import DTYPES, File, byte_count, h64, need, product
 import blocks
 
-ROLE_V, ROLE_W = 5, (1, 2)
-QUANTIZED = {q.V: (5,), q.M: (4, 6), q.W: (1, 2), q.INDEX: (1, 2)}
+ROLE_V, ROLE_W = 5, (1, 2, 7)
+QUANTIZED = {q.V: (5,), q.M: (4, 6), q.W: ROLE_W, q.INDEX: ROLE_W}
 
 
 class Level:
