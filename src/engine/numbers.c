@@ -176,6 +176,32 @@ sample_movement(const survey *s, size_t g, size_t k, const float *w, size_t n)
     s->move[g].n += here.n;
 }
 
+/* Root of the mean of m * m / sqrt(v): what a step by it is worth. */
+static ckp_status
+sample_worth(const survey *s, size_t g, size_t k, ckpi_scratch *ws, ckp_error *err)
+{
+    const ckpi_group *grp = &s->p->pred->layout->g[g];
+    const ckpi_piece *pc = &grp->piece[k];
+    const ckpi_tensor *t = s->p->state->t;
+    const float *m = NULL, *v = NULL;
+    const uint16_t *raw16 = NULL;
+    double sum = 0.0;
+    size_t n = 0;
+
+    ckp_status st = ckpi_piece_f32(&t[grp->m[k]], pc->first, (size_t)pc->count, &m, &raw16, ws, err);
+    if (st == CKP_OK)
+        st = ckpi_piece_f32(&t[grp->v[k]], pc->first, (size_t)pc->count, &v, &raw16, ws, err);
+    if (st != CKP_OK)
+        return st;
+    for (size_t i = 0; i < pc->count; i += LOG_SAMPLE) {
+        const double x = v[i] > 0.0F ? (double)m[i] * (double)m[i] / sqrt((double)v[i]) : 0.0;
+        sum += isfinite(x) ? x : 0.0;
+        n++;
+    }
+    s->p->pred->mworth[g][k] = n != 0 ? (float)sqrt(sum / (double)n) : 0.0F;
+    return CKP_OK;
+}
+
 static ckp_status
 survey_piece(survey *s, size_t g, size_t k, ckpi_scratch *ws, ckp_error *err)
 {
@@ -193,7 +219,7 @@ survey_piece(survey *s, size_t g, size_t k, ckpi_scratch *ws, ckp_error *err)
         ckpi_quant_wsq(w, n, p->pred->sq_exp[pc->tensor], &s->w[g][k], p->cpu);
         if (p->on_model && !grp->fine && grp->role != CKP_ROLE_AVERAGE)
             sample_movement(s, g, k, w, n);
-        return CKP_OK;
+        return s->p->pred->mworth[g] != NULL ? sample_worth(s, g, k, ws, err) : CKP_OK;
     }
     ckpi_quant_wmax(w, n, &s->w[g][k], p->cpu);
     if (!grp->has_v && !grp->has_m)
@@ -318,6 +344,20 @@ set_means(const ckpi_pass *p, const survey *s)
     }
 }
 
+static void
+set_worth(const ckpi_pass *p)
+{
+    ckpi_pred *d = p->pred;
+    double sum = 0.0, n = 0.0;
+
+    for (size_t g = 0; g < d->layout->n; g++)
+        for (size_t k = 0; d->mworth[g] != NULL && k < d->layout->g[g].n_pieces; k++) {
+            sum += (double)d->mworth[g][k] * (double)d->layout->g[g].piece[k].count;
+            n += (double)d->layout->g[g].piece[k].count;
+        }
+    d->mworth_all = n > 0.0 ? sum / n : 0.0;
+}
+
 /* A run's first movement: all that it has moved. Later saves measure their own. */
 static void
 set_movement(const ckpi_pass *p, const survey *s)
@@ -369,6 +409,7 @@ ckpi_pass_prepare(ckpi_ctx *ctx, const ckpi_pass *p, ckp_error *err)
         goto done;
     sum_up(p, get_surveyed, &s);
     set_means(p, &s);
+    set_worth(p);
     set_movement(p, &s);
 done:
     for (size_t g = 0; s.w != NULL && g < l->n; g++)

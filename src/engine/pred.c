@@ -4,6 +4,21 @@
 #include "base/fail.h"
 #include "engine/pred.h"
 
+static bool
+alloc_worth(ckpi_pred *p)
+{
+    p->mworth = ckpi_calloc(p->layout->n, sizeof *p->mworth);
+    for (size_t g = 0; p->mworth != NULL && g < p->layout->n; g++) {
+        const ckpi_group *grp = &p->layout->g[g];
+        if (!grp->lossy || grp->fine || !grp->has_m || !grp->has_v)
+            continue;
+        p->mworth[g] = ckpi_calloc(grp->n_pieces, sizeof **p->mworth);
+        if (p->mworth[g] == NULL)
+            return false;
+    }
+    return p->mworth != NULL;
+}
+
 ckp_status
 ckpi_pred_new(ckpi_pred **out, ckpi_table *table, ckpi_layout *layout, ckp_error *err)
 {
@@ -24,7 +39,8 @@ ckpi_pred_new(ckpi_pred **out, ckpi_table *table, ckpi_layout *layout, ckp_error
     p->rms = ckpi_calloc(table->n, sizeof *p->rms);
     p->sq_exp = ckpi_calloc(table->n, sizeof *p->sq_exp);
     p->probe = ckpi_calloc(table->n, sizeof *p->probe);
-    if (p->rec == NULL || p->raw == NULL || p->step == NULL || p->in_model == NULL || p->rms == NULL || p->sq_exp == NULL || p->probe == NULL) {
+    if (p->rec == NULL || p->raw == NULL || p->step == NULL || p->in_model == NULL || p->rms == NULL || p->sq_exp == NULL || p->probe == NULL ||
+        !alloc_worth(p)) {
         const ckp_status st = ckpi_fail(err, CKP_ENOMEM, "no memory for the predictor of %zu tensors", table->n);
         ckpi_pred_free(p);       /* and the table with it */
         return st;
@@ -105,6 +121,9 @@ ckpi_pred_free(ckpi_pred *p)
         ckpi_recon_drop(p, g);
     for (size_t g = 0; p->raw != NULL && g < p->layout->n; g++)
         ckpi_aligned_free(p->raw[g]);
+    for (size_t g = 0; p->mworth != NULL && g < p->layout->n; g++)
+        free(p->mworth[g]);
+    free(p->mworth);
     free(p->rec);
     free(p->raw);
     free(p->step);

@@ -76,6 +76,8 @@ typedef struct ckpi_pred {
     double *probe;               /* by tensor: RMS of a few weights at the last save (probe.c) */
     int *sq_exp;                 /* by tensor: scale of the integer sums of squares (quant.h) */
     double rms_all;              /* of all coarse weights */
+    float **mworth;              /* by group: of each piece's first moments beside second ones, at the last survey (numbers.h); NULL without */
+    double mworth_all;           /* mean of it over the model's elements; 0: not known */
     double mean_l[2];            /* mean log2, 1/256 octave, over coarse weights: [0] of sqrt v^, [1] of |momentum| */
     double q0;                   /* step in use */
     bool valid;                  /* holds a committed (or in-flight) save's values */

@@ -201,6 +201,9 @@ measure_movement(const ckpi_pass *p, size_t g, size_t k, size_t at, const float 
     }
 }
 
+/* Step of small tensors' first moments, in u: it is off by a third of its own noise. */
+#define FINE_MOMENTS 0.25F
+
 static ckpi_enc_in
 piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
 {
@@ -220,7 +223,7 @@ piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
         .phase_key = ckpi_rng_key(p->run_key, p->restore_count, ckpi_hash64(name, strlen(name)), pc->first >> 32),
         .first = (uint32_t)pc->first,
         .mkind = moments_kind(grp, set),
-        .mt = grp->fine ? ldexpf(1.0F, -set->fine_shift) : (float)set->mstep,
+        .mt = grp->fine ? FINE_MOMENTS : (float)set->mstep,
         .kc = ckpi_bias_correction(ckpi_state_adam(p->state, pc->tensor), grp->has_v),
         .wsq_exp = p->pred->sq_exp[pc->tensor],
     };
@@ -254,14 +257,23 @@ set_factors(const ckpi_pass *p, size_t g, size_t k, const ckpi_enc_in *in, ckpi_
 #define FACTORS_HIGH 0x1p9F
 
 /* Adam divides momentum by the gradient's size, and a few large values pass as more of its noise. SGD does not: it feels their sum of squares. */
-#define MOMENTUM_SHARE 10.0
+#define MOMENTUM_SHARE 2.4
 /* Beyond this every doubling costs a third of a bit and changes little. */
 #define SHARE_AT_MOST 0.1
+/* Of the profile's share, by what a piece's moments are worth. */
+#define SHARE_LOW 0.25
+#define SHARE_HIGH 6.0
 
+/* Noise falls about as 1 / share, in units of what a piece's moments are worth: shares that follow its root do the least harm by as many codes (decision 9). */
 static double
-share_of(const ckpi_pass *p, const ckpi_group *grp)
+share_of(const ckpi_pass *p, size_t g, size_t k)
 {
-    return fmin(p->set->mshare * (grp->has_v ? 1.0 : MOMENTUM_SHARE), SHARE_AT_MOST);
+    const ckpi_pred *d = p->pred;
+
+    if (!d->layout->g[g].has_v)
+        return fmin(p->set->mshare * MOMENTUM_SHARE, SHARE_AT_MOST);
+    const double worth = d->mworth[g] != NULL && d->mworth_all > 0.0 ? (double)d->mworth[g][k] / d->mworth_all : 1.0;
+    return fmin(p->set->mshare * fmin(fmax(worth, SHARE_LOW), SHARE_HIGH), SHARE_AT_MOST);
 }
 
 /* The threshold of a piece's moments in three values: known from the save before, or from a sample. */
@@ -276,7 +288,7 @@ set_threshold(const ckpi_pass *p, size_t g, size_t k, ckpi_enc_in *in, ckpi_stag
         return CKP_OK;
     /* momentum's factors stand still while it grows and shrinks: what was the threshold at the last save says little */
     if (!(*mt > 0.0F) || !grp->has_v) {
-        const ckp_status st = ckpi_threshold_sample(&reach, in, share_of(p, grp), ws, err);
+        const ckp_status st = ckpi_threshold_sample(&reach, in, share_of(p, g, k), ws, err);
         if (st != CKP_OK)
             return st;
         *mt = reach.threshold;
@@ -298,7 +310,7 @@ take_moments(const ckpi_pass *p, size_t g, size_t k, const ckpi_enc_in *in, cons
     if (in->mkind != CKPI_M_THREE)
         return;
     s->mg[k] = ckpi_threshold_bound(s->mg[k], *mt, in->kc);
-    *mt = ckpi_threshold_follow(*mt, ckpi_threshold_kept(s->mpack + ckpi_packed_at(grp, k), n), n, share_of(p, grp));
+    *mt = ckpi_threshold_follow(*mt, ckpi_threshold_kept(s->mpack + ckpi_packed_at(grp, k), n), n, share_of(p, g, k));
 }
 
 /* Room for the moves of a group's factors. */
