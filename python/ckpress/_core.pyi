@@ -207,6 +207,7 @@ COPY: int
 M: int
 V: int
 MOMENTUM: int
+AVERAGE: int
 PROFILE_LOSSLESS: int
 PROFILE_RESUME: int
 PROFILE_SMALL: int
