@@ -20,7 +20,7 @@ import quality_gpt
 import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-STEPS = {0.5: 0.05, 1.0: 0.1, 2.0: 0.2, 4.0: 0.4, 8.0: 0.8}  # quality: step, in RMS of each tensor
+STEPS = {q: 0.2 * q for q in (0.25, 0.5, 1.0, 2.0, 4.0)}  # quality: step of resume, in RMS of each tensor (src/run/profile.c)
 EVERY = 25
 
 

@@ -193,12 +193,14 @@ sample_worth(const survey *s, size_t g, size_t k, ckpi_scratch *ws, ckp_error *e
         st = ckpi_piece_f32(&t[grp->v[k]], pc->first, (size_t)pc->count, &v, &raw16, ws, err);
     if (st != CKP_OK)
         return st;
+    const ckpi_fpenv env = ckpi_fp_enter();
     for (size_t i = 0; i < pc->count; i += LOG_SAMPLE) {
         const double x = v[i] > 0.0F ? (double)m[i] * (double)m[i] / sqrt((double)v[i]) : 0.0;
         sum += isfinite(x) ? x : 0.0;
         n++;
     }
     s->p->pred->mworth[g][k] = n != 0 ? (float)sqrt(sum / (double)n) : 0.0F;
+    ckpi_fp_leave(env);
     return CKP_OK;
 }
 
