@@ -304,39 +304,87 @@ ckpi_rans_dec_wide_vbmi2(const ckpi_rans_dec *d, uint8_t *dst, size_t groups, ui
     return lanes == 64 ? wide_loop(tab, dst, groups, x, 64, p, safe) : wide_loop(tab, dst, groups, x, 32, p, safe);
 }
 
-/* ---- anything else: the symbol by gather from the reference's table, its share and start from tables of 256 words ------- */
+/* ---- anything else: four rounds of comparing find the symbol, and its share lies between two of the limits -------------- */
 
-INLINE __m256i
-symbols16(const ckpi_rans_dec *d, __m256i slots, unsigned shift)
+typedef struct any_tab {
+    __m512i a[3];             /* limits of ranks 64, 128, 192 */
+    __m512i b[3], c[3];       /* by rank / 64: of ranks +16, +32, +48; by rank / 16: of ranks +4, +8, +12 */
+    __m512i d[5][2];          /* by rank / 4: of ranks +0 to +4 */
+    __m512i symbol[4];        /* bytes, by rank */
+} any_tab;
+
+/* limit[r]: one less than the start of rank r, so that -1 stands for 0 as well as for 2^16, where the last rank ends. */
+TARGET static void
+any_init(any_tab *t, const ckpi_rans_model *m)
 {
-    const __m512i at = _mm512_srl_epi32(_mm512_cvtepu16_epi32(slots), _mm_cvtsi32_si128((int)shift));
-    return _mm512_cvtepi32_epi16(_mm512_and_si512(_mm512_i32gather_epi32(at, d->slot, 1), _mm512_set1_epi32(255)));
+    uint16_t limit[256 + 4], b[3][32] = {{0}}, c[3][32] = {{0}}, d[5][64];
+    uint8_t symbol[256] = {0};
+    memset(limit, 0xff, sizeof limit);
+    unsigned r = 0;
+    for (unsigned i = 0; i < 256; i++) {
+        const unsigned s = (m->first + i) & 255;
+        if (m->freq[s] == 0)
+            continue;
+        symbol[r] = (uint8_t)s;
+        limit[r++] = (uint16_t)(m->start[s] - 1);
+    }
+    for (unsigned k = 0; k < 3; k++) {
+        t->a[k] = _mm512_set1_epi16((short)limit[64 * (k + 1)]);
+        for (unsigned i = 0; i < 4; i++)
+            b[k][i] = limit[64 * i + 16 * (k + 1)];
+        for (unsigned i = 0; i < 16; i++)
+            c[k][i] = limit[16 * i + 4 * (k + 1)];
+        t->b[k] = _mm512_loadu_si512(b[k]);
+        t->c[k] = _mm512_loadu_si512(c[k]);
+    }
+    for (unsigned k = 0; k < 5; k++) {
+        for (unsigned i = 0; i < 64; i++)
+            d[k][i] = limit[4 * i + k];
+        t->d[k][0] = _mm512_loadu_si512(d[k]);
+        t->d[k][1] = _mm512_loadu_si512(d[k] + 32);
+    }
+    for (unsigned k = 0; k < 4; k++)
+        t->symbol[k] = _mm512_loadu_si512(symbol + 64 * k);
 }
 
-INLINE void
-any_step(const ckpi_rans_dec *d, unsigned shift, half32 *s, const uint8_t **p, uint8_t *dst)
+/* Returns the symbols' ranks. */
+INLINE __m512i
+any_step(const any_tab *t, half32 *s, const uint8_t **p)
 {
-    const __m512i y = _mm512_inserti64x4(_mm512_castsi256_si512(symbols16(d, _mm512_castsi512_si256(s->l), shift)),
-                                         symbols16(d, _mm512_extracti64x4_epi64(s->l, 1), shift), 1);
-    const __mmask32 bit6 = bit_of(y, 6), bit7 = bit_of(y, 7);
-    const __m512i f = look_up_words(d->m->freq, y, bit6, bit7), c = look_up_words(d->m->start, y, bit6, bit7);
-    _mm256_storeu_si256((__m256i *)dst, _mm512_cvtepi16_epi8(y));
-    *p = advance(s, f, _mm512_sub_epi16(s->l, c), *p);
+    const __m512i slot = s->l;
+    __m512i r = above(slot, _mm512_setzero_si512(), t->a[0], t->a[1], t->a[2]), limit[5];
+    r = above(slot, _mm512_slli_epi16(r, 2), _mm512_permutexvar_epi16(r, t->b[0]), _mm512_permutexvar_epi16(r, t->b[1]),
+              _mm512_permutexvar_epi16(r, t->b[2]));
+    r = above(slot, _mm512_slli_epi16(r, 2), _mm512_permutexvar_epi16(r, t->c[0]), _mm512_permutexvar_epi16(r, t->c[1]),
+              _mm512_permutexvar_epi16(r, t->c[2]));
+    for (unsigned k = 0; k < 5; k++)
+        limit[k] = _mm512_permutex2var_epi16(t->d[k][0], r, t->d[k][1]);
+    const __mmask32 k1 = _mm512_cmpgt_epu16_mask(slot, limit[1]), k2 = _mm512_cmpgt_epu16_mask(slot, limit[2]),
+                    k3 = _mm512_cmpgt_epu16_mask(slot, limit[3]);
+    const __m512i low = _mm512_mask_mov_epi16(_mm512_mask_mov_epi16(_mm512_mask_mov_epi16(limit[0], k1, limit[1]), k2, limit[2]), k3, limit[3]);
+    const __m512i high = _mm512_mask_mov_epi16(_mm512_mask_mov_epi16(_mm512_mask_mov_epi16(limit[1], k1, limit[2]), k2, limit[3]), k3, limit[4]);
+    const __m512i minus1 = _mm512_set1_epi16(-1);
+    r = _mm512_slli_epi16(r, 2);
+    r = _mm512_mask_sub_epi16(r, k1, r, minus1);
+    r = _mm512_mask_sub_epi16(r, k2, r, minus1);
+    r = _mm512_mask_sub_epi16(r, k3, r, minus1);
+    *p = advance(s, _mm512_sub_epi16(high, low), _mm512_add_epi16(_mm512_sub_epi16(slot, low), minus1), *p);
+    return r;
 }
 
 INLINE size_t
-any_loop(const ckpi_rans_dec *d, uint8_t *dst, size_t groups, uint32_t *x, unsigned lanes, const uint8_t **words, const uint8_t *safe)
+any_loop(const any_tab *tab, uint8_t *dst, size_t groups, uint32_t *x, unsigned lanes, const uint8_t **words, const uint8_t *safe)
 {
-    const unsigned shift = CKPI_RANS_MAX_BITS - d->m->bits;
+    const any_tab t = *tab;
     const uint8_t *p = *words;
     half32 s0 = load_states(x), s1 = s0;
     if (lanes == 64)
         s1 = load_states(x + 32);
     size_t g = 0;
     for (; g < groups && p <= safe; g++) {
-        any_step(d, shift, &s0, &p, dst + g * lanes);
-        if (lanes == 64)
-            any_step(d, shift, &s1, &p, dst + g * lanes + 32);
+        const __m512i r0 = any_step(&t, &s0, &p);
+        const __m512i r1 = lanes == 64 ? any_step(&t, &s1, &p) : r0;
+        put_symbols(dst + g * lanes, look_up_256(t.symbol, narrow(r0, r1)), lanes);
     }
     store_states(x, s0);
     if (lanes == 64)
@@ -349,7 +397,9 @@ TARGET size_t
 ckpi_rans_dec_any_vbmi2(const ckpi_rans_dec *d, uint8_t *dst, size_t groups, uint32_t *x, unsigned lanes, const uint8_t **p,
                         const uint8_t *safe)
 {
-    return lanes == 64 ? any_loop(d, dst, groups, x, 64, p, safe) : any_loop(d, dst, groups, x, 32, p, safe);
+    any_tab t;
+    any_init(&t, d->m);
+    return lanes == 64 ? any_loop(&t, dst, groups, x, 64, p, safe) : any_loop(&t, dst, groups, x, 32, p, safe);
 }
 #else
 typedef int ckpi_rans_dec512_unused;
