@@ -121,10 +121,11 @@ ckpi_session_load_model(ckp_run *run, ckp_error *err)
 
 /* ---- reading ------------------------------------------------------------------------------------------------------ */
 
-/* Where the base model may be: as given, in the run's directory by its name, where its writer had it. Each is freed by the caller; NULL: none. */
+/* Where the base model may be: as given, in the run's directory by its name, where its writer had it. Each is freed by the caller; NULL: none.
+   False: no memory for one, which may be the one. */
 enum { PLACES = 3 };
 
-static void
+static bool
 whereabouts(char *place[PLACES], const ckp_checkpoint *ck, const char *recorded, const char *given)
 {
     const char *slash = strrchr(recorded, '/'), *name = slash != NULL ? slash + 1 : recorded;
@@ -137,6 +138,7 @@ whereabouts(char *place[PLACES], const ckp_checkpoint *ck, const char *recorded,
     place[1] = ckpi_buf_status(&path, NULL, "") == CKP_OK ? ckpi_strdup((char *)path.data) : NULL;
     place[2] = ckpi_strdup(recorded);
     ckpi_buf_free(&path);
+    return (given == NULL || place[0] != NULL) && place[1] != NULL && place[2] != NULL;
 }
 
 static ckp_status
@@ -197,8 +199,8 @@ ckpi_checkpoint_open_model(ckp_checkpoint *ck, const ckpi_manifest *key, const c
     ckpi_error_clear(&worst);
     if (key_file->table == NULL)
         return ckpi_fail(err, CKP_ECORRUPT, "a key on a base model without a table of its own");
-    whereabouts(place, ck, key->base_model, given);
-    for (int i = 0; i < PLACES && st != CKP_OK; i++) {
+    const bool all = whereabouts(place, ck, key->base_model, given);
+    for (int i = 0; all && i < PLACES && st != CKP_OK; i++) {
         if (place[i] == NULL)
             continue;
         ckpi_error_clear(&e);
@@ -206,8 +208,8 @@ ckpi_checkpoint_open_model(ckp_checkpoint *ck, const ckpi_manifest *key, const c
         if (st == CKP_OK) {
             ck->model_path = place[i];
             place[i] = NULL;
-        } else if (told == CKP_OK || st == CKP_EBASE || st == CKP_ENOMEM) {
-            /* a file that is another says more than one that is not there */
+        } else if (told == CKP_OK || st == CKP_ENOMEM || (st == CKP_EBASE && told != CKP_ENOMEM)) {
+            /* a file that is another says more than one that is not there; without memory nothing is known */
             told = st;
             worst = e;
         }
@@ -218,7 +220,7 @@ ckpi_checkpoint_open_model(ckp_checkpoint *ck, const ckpi_manifest *key, const c
     *out = ck->model.f;
     if (st == CKP_OK)
         return CKP_OK;
-    if (told == CKP_ENOMEM || told == CKP_OK)
+    if (!all || told == CKP_ENOMEM || told == CKP_OK)
         return ckpi_fail(err, CKP_ENOMEM, "no memory for a base model");
     return nowhere(key->base_model, told, &worst, err);
 }

@@ -11,7 +11,8 @@ enum { ROWS = 96, COLS = 256 };
 static void
 make(model *m, double times)
 {
-    *m = (model){.rng = test_rng_new("moments"), .step = 1000};
+    /* the same numbers always: a threshold comes from 2048 elements, and of a share of 0.75 % those hold 15, give or take 4 */
+    *m = (model){.rng = {7}, .step = 1000};
     model_add_adam(m, "a", CKP_F32, CKP_F32, (const uint64_t[4]){ROWS, COLS});
     model_add_adam(m, "b", CKP_F32, CKP_F32, (const uint64_t[4]){ROWS, COLS});
     for (size_t t = 0; t < m->n; t++) {
