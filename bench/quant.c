@@ -112,7 +112,7 @@ static void
 encode(model *x, size_t at, size_t n, uint32_t cpu)
 {
     const ckpi_enc_in in = {.grid = grid_at(x, at, n), .w = x->w + at, .m = x->m + at, .v = x->v + at, .wrec = x->wrec + at, .w_dtype = CKP_F32,
-                            .wstep = steps, .round = CKPI_ROUND_PHASE, .phase_key = 77, .first = (uint32_t)at, .mkind = CKPI_M_THREE,
+                            .wstep = steps, .round = CKPI_ROUND_PHASE, .phase_key = 77, .first = (uint32_t)at, .mkind = CKPI_M_CLAMPED,
                             .kc = 1.0f, .mt = 0.5f, .wsq_exp = 32};
     ckpi_enc_out out = {.wcode = x->wcode + at, .mcode = x->mcode + at, .vdiff = x->vdiff + at, .vcode = x->vcode + at};
     need(ckpi_quant_encode(&in, &out, x->ws, cpu, NULL));
@@ -132,7 +132,7 @@ static void
 decode_m(model *x, size_t at, size_t n, uint32_t cpu)
 {
     const ckpi_grid g = grid_at(x, at, n);
-    need(ckpi_quant_decode_m(&g, x->vcode + at, x->mcode + at, 0.6f, x->copy, x->ws, cpu, NULL));
+    need(ckpi_quant_decode_m(&g, x->vcode + at, x->mcode + at, 0.6f, false, x->copy, x->ws, cpu, NULL));
 }
 
 static void

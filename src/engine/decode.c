@@ -93,7 +93,7 @@ give(ckpi_replay *r, uint32_t chunk, ckp_status (*make)(const ckpi_values *, voi
     const size_t mark = ckpi_scratch_mark(r->ws);
     void *out = ckpi_scratch_get(r->ws, (size_t)ckpi_chunk_bytes(r->c->table, k));
     const ckpi_values v = {.piece = r->piece, .n_pieces = r->n_pieces, .n = r->n, .dtype = (ckp_dtype)k->dtype, .rec = &r->rec,
-                           .has_v = has_v, .mcode = r->mcode, .mg = r->mg, .esc = esc, .cpu = r->cpu};
+                           .has_v = has_v, .mcode = r->mcode, .mg = r->mg, .low = r->low, .esc = esc, .cpu = r->cpu};
 
     if (out == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "no memory to decode %zu elements", r->n);

@@ -9,7 +9,7 @@
 #include "base/limits.h"
 #include "engine/dynaquant.h"
 #include "engine/encode.h"
-#include "engine/pack2.h"
+#include "engine/moments.h"
 #include "engine/values.h"
 
 void
@@ -171,7 +171,7 @@ static ckpi_values
 values_of(const lossy *x, ckp_dtype dt, const ckpi_escapes *esc)
 {
     return (ckpi_values){.piece = x->grp->piece, .n_pieces = x->grp->n_pieces, .n = (size_t)x->grp->n, .dtype = dt, .rec = x->rec,
-                         .has_v = x->grp->has_v, .mcode = x->s->mcode, .mg = x->s->mg, .esc = esc, .cpu = x->cpu};
+                         .has_v = x->grp->has_v, .esc = esc, .cpu = x->cpu};
 }
 
 static size_t
@@ -189,12 +189,36 @@ head(ckpi_encoded *e, ckp_role role, ckpi_quant_id quant, ckp_dtype dt, bool use
     e->c.flags = uses_base ? CKPI_CHUNK_USES_BASE : 0;
 }
 
+/* Codes of v as the chunk has them: of a key all of them, of a delta differences, unpacked into ws. */
+static ckp_status
+codes_of_v(const lossy *x, const int8_t **codes, ckp_error *err)
+{
+    ckpi_unpack2 from = {0};
+    size_t at = 0;
+
+    *codes = x->rec->vcode;
+    if (x->s->key)
+        return CKP_OK;
+    int8_t *diff = ckpi_scratch_get(x->ws, (size_t)x->grp->n);
+    if (diff == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for %llu codes", (unsigned long long)x->grp->n);
+    for (size_t k = 0; k < x->grp->n_pieces; k++) {
+        ckpi_pack2_take(&x->s->vdiff, &from, diff + at, (size_t)x->grp->piece[k].count);
+        at += (size_t)x->grp->piece[k].count;
+    }
+    *codes = diff;
+    return CKP_OK;
+}
+
 static ckp_status
 encode_v(const lossy *x, ckpi_encoded *e, ckp_error *err)
 {
     const ckpi_values c = values_of(x, x->grp->v_dtype, &x->s->vesc);
+    const int8_t *codes = NULL;
 
     ckp_status st = set_pieces(e, x->grp, x->grp->v, err);
+    if (st == CKP_OK)
+        st = codes_of_v(x, &codes, err);
     if (st != CKP_OK)
         return st;
     head(e, CKP_ROLE_V, CKPI_QUANT_V, c.dtype, !x->s->key);
@@ -206,27 +230,8 @@ encode_v(const lossy *x, ckpi_encoded *e, ckp_error *err)
     ckpi_params_put_lifts(&e->body, &x->rec->fac);
     const size_t params = e->body.len;
     ckpi_params_put_escapes(&e->body, x->s->vesc.at, x->s->vesc.n, width_of(c.dtype));
-    st = put_codes(x, e, (seams){params, e->body.len}, x->s->vdiff, err);
+    st = put_codes(x, e, (seams){params, e->body.len}, codes, err);
     return st == CKP_OK ? hash_values(x, e, &c, ckpi_values_v, err) : st;
-}
-
-/* Moments' codes a byte each: as staged, or unpacked into scratch. */
-static ckp_status
-unpack_m(const lossy *x, const int8_t **codes, ckp_error *err)
-{
-    *codes = x->s->mcode;
-    if (x->s->mpack == NULL)
-        return CKP_OK;
-    int8_t *m = ckpi_scratch_get(x->ws, (size_t)x->grp->n);
-    if (m == NULL)
-        return ckpi_fail(err, CKP_ENOMEM, "no memory for %llu codes", (unsigned long long)x->grp->n);
-    *codes = m;
-    for (size_t k = 0; k < x->grp->n_pieces; k++) {
-        const size_t n = (size_t)x->grp->piece[k].count;
-        ckpi_unpack2(m, x->s->mpack + ckpi_packed_at(x->grp, k), n);
-        m += n;
-    }
-    return CKP_OK;
 }
 
 static ckp_status
@@ -235,20 +240,28 @@ encode_m(const lossy *x, ckpi_encoded *e, ckp_error *err)
     ckpi_values c = values_of(x, x->grp->m_dtype, &x->s->mesc);
     const bool own_factors = !x->grp->has_v;
 
+    ckpi_moments m;
+
     ckp_status st = set_pieces(e, x->grp, x->grp->m, err);
     if (st == CKP_OK)
-        st = unpack_m(x, &c.mcode, err);
+        st = ckpi_moments_code(&m, x->grp, &x->rec->fac, x->s->mcode, x->s->mg, x->s->mthree ? x->s->mshare : NULL, x->ws, x->cpu, err);
     if (st != CKP_OK)
         return st;
+    c.mcode = m.code;
+    c.mg = m.mg;
+    c.low = m.low;
     head(e, x->grp->m_role, CKPI_QUANT_M, c.dtype, own_factors && !x->s->key);
-    ckpi_buf_u8(&e->body, !own_factors ? CKPI_PAR_SCALE_V : x->s->key ? CKPI_PAR_FACTORS : CKPI_PAR_SCALE_BASE);
+    const unsigned scale = !own_factors ? CKPI_PAR_SCALE_V : x->s->key ? CKPI_PAR_FACTORS : CKPI_PAR_SCALE_BASE;
+    ckpi_buf_u8(&e->body, (uint8_t)(scale | (m.low != NULL ? CKPI_PAR_DIRECTIONS : 0)));
     for (size_t k = 0; k < x->grp->n_pieces; k++)
-        ckpi_buf_f32(&e->body, x->s->mg[k]);
+        ckpi_buf_f32(&e->body, m.mg[k]);
     if (own_factors && x->s->key)
         ckpi_params_put_factors(&e->body, &x->rec->fac, x->ws, x->cpu);
+    if (m.low != NULL)
+        ckpi_params_put_directions(&e->body, m.low, x->grp->n_pieces, x->ws, x->cpu);
     const size_t params = e->body.len;
     ckpi_params_put_escapes(&e->body, x->s->mesc.at, x->s->mesc.n, width_of(c.dtype));
-    st = put_codes(x, e, (seams){params, e->body.len}, c.mcode, err);
+    st = put_codes(x, e, (seams){params, e->body.len}, m.code, err);
     return st == CKP_OK ? hash_values(x, e, &c, ckpi_values_m, err) : st;
 }
 

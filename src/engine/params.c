@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/bytes.h"
@@ -129,16 +130,17 @@ done:
     return st;
 }
 
-void
-ckpi_params_put_moves(ckpi_buf *b, const int8_t *moves, size_t n, ckpi_scratch *ws, uint32_t cpu)
+/* Small numbers as one block of a codec. */
+static void
+put_numbers(ckpi_buf *b, const int8_t *x, size_t n, ckpi_scratch *ws, uint32_t cpu)
 {
-    const ckpi_block blk = {.data = moves, .n = n, .width = 1, .dtype = CKP_I8};
+    const ckpi_block blk = {.data = x, .n = n, .width = 1, .dtype = CKP_I8};
     const size_t cap = ckpi_codec_pick_bound(&blk), mark = ckpi_scratch_mark(ws);
     uint8_t *tmp = ckpi_scratch_get(ws, cap);
     size_t len = 0;
     uint8_t id = 0;
 
-    if (tmp == NULL || ckpi_codec_codes(moves, n, tmp, cap, &len, &id, ws, cpu, NULL) != CKP_OK) {
+    if (tmp == NULL || ckpi_codec_codes(x, n, tmp, cap, &len, &id, ws, cpu, NULL) != CKP_OK) {
         b->failed = CKP_ENOMEM;
         return;
     }
@@ -147,24 +149,99 @@ ckpi_params_put_moves(ckpi_buf *b, const int8_t *moves, size_t n, ckpi_scratch *
     ckpi_scratch_release(ws, mark);
 }
 
+/* *x lies in ws. */
+static ckp_status
+get_numbers(ckpi_rd *r, int8_t **x, size_t n, const char *what, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
+{
+    size_t len = 0;
+    const uint8_t id = ckpi_rd_u8(r);
+    const uint8_t *p = ckpi_rd_str(r, 4 * (size_t)CKPI_MAX_CHUNK_ELEMS, &len);
+    const ckpi_block blk = {.n = n, .width = 1, .dtype = CKP_I8};
+
+    if (!ckpi_rd_ok(r))
+        return ckpi_rd_error(r, err, what);
+    *x = ckpi_scratch_get(ws, n);
+    if (*x == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu %s", n, what);
+    return ckpi_codec_decode(id, &blk, p, len, *x, ws, cpu, err);
+}
+
+void
+ckpi_params_put_moves(ckpi_buf *b, const int8_t *moves, size_t n, ckpi_scratch *ws, uint32_t cpu)
+{
+    put_numbers(b, moves, n, ws, cpu);
+}
+
 ckp_status
 ckpi_params_get_moves(ckpi_rd *r, ckpi_factors *f, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
 {
     const size_t mark = ckpi_scratch_mark(ws);
-    size_t len = 0;
-    const uint8_t id = ckpi_rd_u8(r);
-    const uint8_t *p = ckpi_rd_str(r, 4 * (size_t)CKPI_MAX_CHUNK_ELEMS, &len);
-    const ckpi_block blk = {.n = f->mem_n, .width = 1, .dtype = CKP_I8};
+    int8_t *moves = NULL;
 
-    if (!ckpi_rd_ok(r))
-        return ckpi_rd_error(r, err, "moves of factors");
-    int8_t *moves = ckpi_scratch_get(ws, f->mem_n);
-    if (moves == NULL)
-        return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu moves", f->mem_n);
-    const ckp_status st = ckpi_codec_decode(id, &blk, p, len, moves, ws, cpu, err);
+    const ckp_status st = get_numbers(r, &moves, f->mem_n, "moves of factors", ws, cpu, err);
     if (st == CKP_OK)
         ckpi_factors_move(f->mem, moves, f->mem_n);
     ckpi_scratch_release(ws, mark);
+    return st;
+}
+
+static size_t
+numbers_of(const ckpi_low *low)
+{
+    return low->rank * (low->rows + low->cols);
+}
+
+void
+ckpi_params_put_directions(ckpi_buf *b, const ckpi_low *low, size_t n, ckpi_scratch *ws, uint32_t cpu)
+{
+    const size_t mark = ckpi_scratch_mark(ws);
+    size_t total = 0;
+
+    for (size_t k = 0; k < n; k++) {
+        ckpi_buf_u8(b, (uint8_t)low[k].rank);
+        if (low[k].rank != 0)
+            ckpi_buf_f32(b, low[k].gain);
+        total += numbers_of(&low[k]);
+    }
+    int8_t *all = ckpi_scratch_get(ws, total), *to = all;
+    if (all == NULL) {
+        b->failed = CKP_ENOMEM;
+        return;
+    }
+    for (size_t k = 0; k < n; k++) {
+        const size_t a = low[k].rank * low[k].rows, c = low[k].rank * low[k].cols;
+        if (low[k].rank == 0)
+            continue;
+        memcpy(to, low[k].a, a);
+        memcpy(to + a, low[k].b, c);
+        to += a + c;
+    }
+    put_numbers(b, all, total, ws, cpu);
+    ckpi_scratch_release(ws, mark);
+}
+
+ckp_status
+ckpi_params_get_directions(ckpi_rd *r, ckpi_low *low, const ckpi_factors *f, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
+{
+    size_t total = 0;
+    int8_t *x = NULL;
+
+    for (size_t k = 0; k < f->n; k++) {
+        const uint8_t rank = ckpi_rd_u8(r);
+        if (rank > (f->at[k].blocks ? 0 : CKPI_LOW_MAX))
+            ckpi_rd_fail(r, "directions of a piece, at most 4, and none without columns");
+        low[k] = (ckpi_low){.rows = f->at[k].rows, .cols = f->at[k].cols, .rank = ckpi_rd_ok(r) ? rank : 0};
+        low[k].gain = low[k].rank != 0 ? ckpi_rd_f32(r) : 0.0F;
+        if (!isfinite(low[k].gain))
+            ckpi_rd_fail(r, "a finite gain of directions");
+        total += numbers_of(&low[k]);
+    }
+    const ckp_status st = get_numbers(r, &x, total, "directions of moments", ws, cpu, err);
+    for (size_t k = 0; st == CKP_OK && k < f->n; k++) {
+        low[k].a = x;
+        low[k].b = x + low[k].rank * low[k].rows;
+        x += numbers_of(&low[k]);
+    }
     return st;
 }
 

@@ -7,8 +7,10 @@
  *     with moves: i8 numbers in the factor block's order, as one block of a codec: u8 codec, varint length, bytes; a factor moves by 32 times its
  *     number
  *     then for each piece: i8 lift
- * M:  u8 flags (1: factors follow; 2: scales come from the v chunk; 4: they come from the base's factors)
+ * M:  u8 flags (1: factors follow; 2: scales come from the v chunk; 4: they come from the base's factors; 32: directions follow)
  *     for each piece: f32 mg;   with factors: as in V
+ *     with directions, for each piece: u8 rank, and unless that is 0 f32 gain; then one block of a codec (as for moves): i8 numbers of all
+ *     pieces, `rank` times a number for each row, then as often one for each column
  * W:  u8 flags (2: steps follow the v chunk; 16: a multiplier for each piece)
  *     f32 qmul, or with the flag one for each piece; then for each piece: f32 qlo, f32 qhi
  *
@@ -20,12 +22,14 @@
 #include "base/buf.h"
 #include "base/cursor.h"
 #include "engine/engine.h"
+#include "quant/low.h"
 
 #define CKPI_PAR_FACTORS 1u
 #define CKPI_PAR_SCALE_V 2u
 #define CKPI_PAR_SCALE_BASE 4u
 #define CKPI_PAR_MOVES 8u
 #define CKPI_PAR_QMULS 16u
+#define CKPI_PAR_DIRECTIONS 32u
 
 /* Factors of one piece. Memory belongs to the ckpi_factors that holds it. */
 typedef struct ckpi_fac {
@@ -56,6 +60,10 @@ CKP_MUST_USE ckp_status ckpi_params_get_factors(ckpi_rd *r, ckpi_factors *f, con
 /* Moves of all factors, and back (added to *f). */
 void ckpi_params_put_moves(ckpi_buf *b, const int8_t *moves, size_t n, ckpi_scratch *ws, uint32_t cpu);
 CKP_MUST_USE ckp_status ckpi_params_get_moves(ckpi_rd *r, ckpi_factors *f, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
+
+/* Directions of all n pieces (quant/low.h), and back; f: their factors, for rows and columns. What is read lies in ws. */
+void ckpi_params_put_directions(ckpi_buf *b, const ckpi_low *low, size_t n, ckpi_scratch *ws, uint32_t cpu);
+CKP_MUST_USE ckp_status ckpi_params_get_directions(ckpi_rd *r, ckpi_low *low, const ckpi_factors *f, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
 
 /* Lifts of all pieces, and back. */
 void ckpi_params_put_lifts(ckpi_buf *b, const ckpi_factors *f);

@@ -98,7 +98,6 @@ ckpi_recon_drop(ckpi_pred *p, size_t g)
     ckpi_aligned_free(r->wrec);
     ckpi_aligned_free(r->vcode);
     free(r->sample);
-    free(r->mt);
     ckpi_factors_free(&r->fac);
     ckpi_indices_free(&r->idx);
     *r = (ckpi_recon){0};
@@ -157,8 +156,7 @@ ckpi_recon_alloc(ckpi_pred *p, size_t g, ckp_error *err)
     r->vcode = grp->has_v ? ckpi_aligned_alloc((size_t)grp->n) : NULL;
     r->n_sample = ((size_t)grp->n + CKPI_SAMPLE - 1) / CKPI_SAMPLE;
     r->sample = ckpi_calloc(r->n_sample, sizeof *r->sample);
-    r->mt = ckpi_calloc(grp->n_pieces, sizeof *r->mt);
-    if (cols == NULL || r->wrec == NULL || r->sample == NULL || r->mt == NULL || (grp->has_v && r->vcode == NULL)) {
+    if (cols == NULL || r->wrec == NULL || r->sample == NULL || (grp->has_v && r->vcode == NULL)) {
         st = ckpi_fail(err, CKP_ENOMEM, "no memory for the reconstruction of %llu weights", (unsigned long long)grp->n);
         goto done;
     }

@@ -21,8 +21,8 @@ typedef struct ckpi_settings {
     double named;                /* multiplies the steps that weights have by name */
     int32_t vstep;               /* of second moments, 1/256 octave of sqrt v */
     double vstay;                /* a code of v stays while v is within so many steps of it (quant.h) */
-    ckpi_mkind mkind;
-    double mshare;               /* of first moments and momentum in three values: the share that is kept (threshold.h) */
+    bool mthree;                 /* first moments and momentum in three values, and along directions (moments.h); else in steps of mstep */
+    double mshare;               /* of those in three values: the share that is kept */
     double mstep;                /* of first moments without second ones: step, in the mean logarithm of their size */
     int fine_shift;              /* small tensors: steps finer by 2^this */
     bool exact_weights;          /* the final save: weights losslessly */
@@ -52,7 +52,6 @@ typedef struct ckpi_recon {
     int8_t *vcode;               /* n absolute codes, or NULL without v */
     ckpi_factors fac;            /* of v, or of momentum; at NULL: none */
     ckpi_indices idx;            /* of the last save, where its weights have indices */
-    float *mt;                   /* by piece: threshold of |u| in use; 0: not known */
     float *sample;               /* every CKPI_SAMPLE-th true weight of the last save */
     size_t n_sample;
 } ckpi_recon;

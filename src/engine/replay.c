@@ -119,6 +119,15 @@ step_v(ckpi_replay *r, const ckpi_chunk *k, ckp_error *err)
     return st;
 }
 
+static ckp_status
+get_directions(ckpi_replay *r, ckpi_rd *rd, ckp_error *err)
+{
+    r->low = ckpi_scratch_get(r->ws, r->n_pieces * sizeof *r->low);
+    if (r->low == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for the directions of %zu pieces", r->n_pieces);
+    return ckpi_params_get_directions(rd, r->low, &r->rec.fac, r->ws, r->cpu, err);
+}
+
 /* At a base only the factors matter; at level 0 the codes too. */
 static ckp_status
 step_m(ckpi_replay *r, const ckpi_chunk *k, bool codes, ckp_error *err)
@@ -127,15 +136,16 @@ step_m(ckpi_replay *r, const ckpi_chunk *k, bool codes, ckp_error *err)
     const uint8_t flags = ckpi_rd_u8(&rd);
     ckp_status st = CKP_OK;
 
+    r->low = NULL;
     if (k->quant != CKPI_QUANT_M)
         return ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "first moments with quantizer %u in a lossy lineage", k->quant);
-    if (flags & ~(CKPI_PAR_FACTORS | CKPI_PAR_SCALE_V | CKPI_PAR_SCALE_BASE))
+    if (flags & ~(CKPI_PAR_FACTORS | CKPI_PAR_SCALE_V | CKPI_PAR_SCALE_BASE | CKPI_PAR_DIRECTIONS))
         return ckpi_fail_at(err, CKP_EUNSUPPORTED, k->body_offset, "unknown parameter flags %02x of an m chunk", flags);
     /* one source of scales, and the one that is possible: factors are v's, the base's, or its own */
     const unsigned source = r->u->v != CKPI_NO_CHUNK ? CKPI_PAR_SCALE_V
                             : k->flags & CKPI_CHUNK_USES_BASE ? CKPI_PAR_SCALE_BASE
                                                               : CKPI_PAR_FACTORS;
-    if (flags != source)
+    if ((flags & ~CKPI_PAR_DIRECTIONS) != source)
         return ckpi_fail_at(err, CKP_ECORRUPT, k->body_offset, "an m chunk with flags %02x where %02x can be", flags, source);
     for (size_t i = 0; i < r->n_pieces; i++) {
         const float mg = ckpi_rd_f32(&rd);
@@ -144,13 +154,18 @@ step_m(ckpi_replay *r, const ckpi_chunk *k, bool codes, ckp_error *err)
     }
     if (flags & CKPI_PAR_FACTORS)
         st = get_factors(r, &rd, err);
+    if (st != CKP_OK)
+        return st;
+    const bool has_v = (flags & CKPI_PAR_SCALE_V) != 0;
+    if (!r->fac_known || (has_v && !r->v_known))
+        return ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "an m chunk without what scales it");
+    if (flags & CKPI_PAR_DIRECTIONS)
+        st = get_directions(r, &rd, err);
     if (st == CKP_OK)
         st = params_end(&rd, "parameters of an m chunk", err);
     if (st != CKP_OK || !codes)
         return st;
-    r->m_has_v = (flags & CKPI_PAR_SCALE_V) != 0;
-    if (!r->fac_known || (r->m_has_v && !r->v_known))
-        return ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "an m chunk without what scales it");
+    r->m_has_v = has_v;
     st = get_codes(r, k, r->mcode, err);
     return st == CKP_OK ? get_escapes(k, &r->mesc, err) : st;
 }

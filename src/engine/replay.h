@@ -3,6 +3,7 @@
 #ifndef CKPI_ENGINE_REPLAY_H
 #define CKPI_ENGINE_REPLAY_H
 #include "engine/decode.h"
+#include "quant/low.h"
 
 /* One unit being replayed. */
 typedef struct ckpi_replay {
@@ -18,6 +19,7 @@ typedef struct ckpi_replay {
     /* of level 0 */
     int8_t *mcode;
     float *mg;
+    ckpi_low *low;               /* by piece; NULL: no directions */
     bool m_has_v;
     ckpi_escapes wesc, mesc, vesc;
     ckpi_buf body;

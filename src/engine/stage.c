@@ -11,18 +11,16 @@
 #include "base/rng.h"
 #include "engine/dynaquant.h"
 #include "engine/factors.h"
+#include "engine/moments.h"
 #include "engine/numbers.h"
-#include "engine/pack2.h"
 #include "engine/stage.h"
-#include "engine/threshold.h"
 
 void
 ckpi_stage_free(ckpi_stage *s)
 {
     ckpi_aligned_free(s->wcode);
     ckpi_aligned_free(s->mcode);
-    ckpi_aligned_free(s->mpack);
-    ckpi_aligned_free(s->vdiff);
+    ckpi_pack2_free(&s->vdiff);
     ckpi_aligned_free(s->raw);
     ckpi_indices_free(&s->idx);
     ckpi_escapes_free(&s->wesc);
@@ -30,6 +28,7 @@ ckpi_stage_free(ckpi_stage *s)
     ckpi_escapes_free(&s->vesc);
     free(s->moves);
     free(s->mg);
+    free(s->mshare);
     free(s->wstep);
     free(s->sums);
     *s = (ckpi_stage){0};
@@ -54,17 +53,9 @@ want_small(ckpi_stage *s, size_t n)
         return true;
     s->sums = ckpi_calloc(n, sizeof *s->sums);
     s->mg = ckpi_calloc(n, sizeof *s->mg);
+    s->mshare = ckpi_calloc(n, sizeof *s->mshare);
     s->wstep = ckpi_calloc(n, sizeof *s->wstep);
-    return s->sums != NULL && s->mg != NULL && s->wstep != NULL;
-}
-
-size_t
-ckpi_packed_at(const ckpi_group *g, size_t k)
-{
-    size_t at = 0;
-    for (size_t i = 0; i < k; i++)
-        at += CKPI_PACK2_BYTES((size_t)g->piece[i].count);
-    return at;
+    return s->sums != NULL && s->mg != NULL && s->mshare != NULL && s->wstep != NULL;
 }
 
 /*
@@ -76,13 +67,7 @@ moments_kind(const ckpi_group *g, const ckpi_settings *set)
 {
     if (!g->has_m)
         return CKPI_M_NONE;
-    return g->fine || (g->m_role == CKP_ROLE_M && !g->has_v) ? CKPI_M_UNIFORM : set->mkind;
-}
-
-static bool
-is_packed(const ckpi_group *g, const ckpi_settings *set)
-{
-    return moments_kind(g, set) == CKPI_M_THREE;
+    return !set->mthree || g->fine || (g->m_role == CKP_ROLE_M && !g->has_v) ? CKPI_M_UNIFORM : CKPI_M_CLAMPED;
 }
 
 ckp_status
@@ -90,13 +75,12 @@ ckpi_stage_alloc(ckpi_stage *s, const ckpi_group *g, const ckpi_settings *set, c
 {
     const size_t n = (size_t)g->n;
     const bool exact_w = set->exact_weights, raw = !g->lossy || exact_w;
-    const bool m = g->lossy && g->has_m, packed = m && is_packed(g, set), indexed = ckpi_dq_takes(g, set);
+    const bool indexed = ckpi_dq_takes(g, set);
 
     s->raw_len = raw ? g->bytes : 0;
     if (!want(&s->raw, raw, (size_t)g->bytes) || !want(&s->wcode, g->lossy && !exact_w && !indexed, n) ||
         (indexed && !ckpi_indices_alloc(&s->idx, n, g->n_pieces)) ||
-        !want(&s->mcode, m && !packed, n) || !want(&s->mpack, packed, ckpi_packed_at(g, g->n_pieces)) || !want(&s->vdiff, g->lossy && g->has_v, n) ||
-        (g->lossy && !want_small(s, g->n_pieces)))
+        !want(&s->mcode, g->lossy && g->has_m, n) || (g->lossy && !want_small(s, g->n_pieces)))
         return ckpi_fail(err, CKP_ENOMEM, "no memory to stage %llu elements", (unsigned long long)g->n);
     return CKP_OK;
 }
@@ -104,8 +88,8 @@ ckpi_stage_alloc(ckpi_stage *s, const ckpi_group *g, const ckpi_settings *set, c
 uint64_t
 ckpi_stage_bytes(const ckpi_stage *s, const ckpi_group *g)
 {
-    return (s->raw != NULL ? g->bytes : 0) + (uint64_t)((s->wcode != NULL) + (s->mcode != NULL) + (s->vdiff != NULL) + (s->idx.code != NULL)) * g->n +
-           s->idx.cap * 2 + (s->mpack != NULL ? ckpi_packed_at(g, g->n_pieces) : 0);
+    return (s->raw != NULL ? g->bytes : 0) + (uint64_t)((s->wcode != NULL) + (s->mcode != NULL) + (s->idx.code != NULL)) * g->n + s->idx.cap * 2 +
+           ckpi_pack2_held(&s->vdiff);
 }
 
 /* ---- getting at live memory ------------------------------------------------------------------------------------- */
@@ -276,52 +260,47 @@ share_of(const ckpi_pass *p, size_t g, size_t k)
     return fmin(p->set->mshare * fmin(fmax(worth, SHARE_LOW), SHARE_HIGH), SHARE_AT_MOST);
 }
 
-/* The threshold of a piece's moments in three values: known from the save before, or from a sample. */
-static ckp_status
-set_threshold(const ckpi_pass *p, size_t g, size_t k, ckpi_enc_in *in, ckpi_stage *s, ckpi_scratch *ws, ckp_error *err)
+/* The step of a piece's moments that will have three values, from a sample. */
+static void
+set_mstep(const ckpi_pass *p, size_t g, size_t k, ckpi_enc_in *in, ckpi_stage *s)
 {
-    const ckpi_group *grp = &p->pred->layout->g[g];
-    float *mt = &p->pred->rec[g].mt[k];
     ckpi_reach reach;
 
-    if (in->mkind != CKPI_M_THREE)
+    if (in->mkind != CKPI_M_CLAMPED)
+        return;
+    ckpi_moments_sample(&reach, in);
+    in->mt = reach.step > 0.0F ? reach.step : 1.0F;
+    s->mshare[k] = (float)share_of(p, g, k);
+    /* momentum's factors stand still while it grows and shrinks */
+    s->stale = s->stale || (in->v == NULL && !p->key && reach.largest > 0.0F && (reach.largest < FACTORS_LOW || reach.largest > FACTORS_HIGH));
+}
+
+/* Room for the moves of a group's factors, and for differences of v. Each piece's begin on a multiple of 4. */
+static ckp_status
+alloc_delta(const ckpi_pass *p, size_t g, ckpi_stage *s, ckp_error *err)
+{
+    const ckpi_factors *f = &p->pred->rec[g].fac;
+    const ckpi_group *grp = &p->pred->layout->g[g];
+    s->vdiff.n = s->vdiff.n_other = 0;
+    if (p->key || !grp->has_v)
         return CKP_OK;
-    /* momentum's factors stand still while it grows and shrinks: what was the threshold at the last save says little */
-    if (!(*mt > 0.0F) || !grp->has_v) {
-        const ckp_status st = ckpi_threshold_sample(&reach, in, share_of(p, g, k), ws, err);
-        if (st != CKP_OK)
-            return st;
-        *mt = reach.threshold;
-        s->stale = s->stale || (!grp->has_v && !p->key && reach.largest > 0.0F && (reach.largest < FACTORS_LOW || reach.largest > FACTORS_HIGH));
-    }
-    in->mt = *mt;
+    if (s->moves == NULL)
+        s->moves = ckpi_malloc(f->mem_n, 1);
+    if (s->moves == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu factors", f->mem_n);
+    if (!ckpi_pack2_alloc(&s->vdiff, (size_t)grp->n + 3 * grp->n_pieces))
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to stage %llu differences", (unsigned long long)grp->n);
     return CKP_OK;
 }
 
-/* mg, and the threshold of the next save. */
-static void
-take_moments(const ckpi_pass *p, size_t g, size_t k, const ckpi_enc_in *in, const ckpi_enc_out *out, ckpi_stage *s)
-{
-    const ckpi_group *grp = &p->pred->layout->g[g];
-    const size_t n = (size_t)grp->piece[k].count;
-    float *mt = &p->pred->rec[g].mt[k];
-
-    s->mg[k] = in->mkind != CKPI_M_NONE ? ckpi_quant_mg(in, out) : 0.0F;
-    if (in->mkind != CKPI_M_THREE)
-        return;
-    s->mg[k] = ckpi_threshold_bound(s->mg[k], *mt, in->kc);
-    *mt = ckpi_threshold_follow(*mt, ckpi_threshold_kept(s->mpack + ckpi_packed_at(grp, k), n), n, share_of(p, g, k));
-}
-
-/* Room for the moves of a group's factors. */
+/* What the pass found of v, and what it is worth to know of m. */
 static ckp_status
-alloc_moves(const ckpi_pass *p, size_t g, ckpi_stage *s, ckp_error *err)
+take_moments(const ckpi_pass *p, const ckpi_enc_in *in, const ckpi_enc_out *out, size_t k, ckpi_stage *s, ckp_error *err)
 {
-    const ckpi_factors *f = &p->pred->rec[g].fac;
-    if (p->key || s->moves != NULL || !p->pred->layout->g[g].has_v)
+    s->mg[k] = in->mkind != CKPI_M_NONE ? ckpi_quant_mg(in) : 0.0F;
+    if (in->v == NULL || p->key || ckpi_pack2_add(&s->vdiff, out->vdiff, in->grid.n))
         return CKP_OK;
-    s->moves = ckpi_malloc(f->mem_n, 1);
-    return s->moves != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for %zu factors", f->mem_n);
+    return ckpi_fail(err, CKP_ENOMEM, "no memory to stage differences of %zu elements", in->grid.n);
 }
 
 static ckp_status
@@ -350,27 +329,25 @@ pass_piece(const ckpi_pass *p, size_t g, size_t k, size_t at, ckpi_stage *s, ckp
     if (st != CKP_OK)
         goto done;
     in.grid = ckpi_recon_grid(r, k, n, grp->has_v);
-    st = set_threshold(p, g, k, &in, s, ws, err);
-    if (st != CKP_OK)
-        goto done;
+    set_mstep(p, g, k, &in, s);
     const float *w = in.w;
     if (s->exact_w || s->indexed)
         in.w = NULL;             /* staged as bytes already, or as indices below: only the moments go through these quantizers */
     in.wrec = r->wrec + at;
     out.wcode = s->wcode != NULL ? s->wcode + at : NULL;
-    out.mcode = s->mcode != NULL ? s->mcode + at : s->mpack != NULL ? ckpi_scratch_get(ws, n) : NULL;
-    if (s->mpack != NULL && out.mcode == NULL) {
+    out.mcode = s->mcode != NULL ? s->mcode + at : NULL;
+    out.vdiff = grp->has_v ? ckpi_scratch_get(ws, n) : NULL;
+    if (grp->has_v && out.vdiff == NULL) {
         st = ckpi_fail(err, CKP_ENOMEM, "no memory for %zu codes", n);
         goto done;
     }
-    out.vdiff = s->vdiff != NULL ? s->vdiff + at : NULL;
     out.vcode = r->vcode != NULL ? r->vcode + at : NULL;
     st = ckpi_quant_encode(&in, &out, ws, p->cpu, err);
     if (st != CKP_OK)
         goto done;
-    if (s->mpack != NULL)
-        ckpi_pack2(s->mpack + ckpi_packed_at(grp, k), out.mcode, n);
-    take_moments(p, g, k, &in, &out, s);
+    st = take_moments(p, &in, &out, k, s, err);
+    if (st != CKP_OK)
+        goto done;
     s->lsum += grp->fine ? 0 : out.lsum + (int64_t)out.lcount * in.grid.lift;
     s->lcount += grp->fine ? 0 : out.lcount;
     s->sums[k] = (ckpi_piece_sums){.w = out.wstats, .w_max_err = out.w_max_err, .v_max_rel = out.v_max_err,
@@ -439,6 +416,7 @@ ckpi_pass_group(const ckpi_pass *p, size_t g, ckpi_stage *s, ckpi_scratch *ws, c
     s->exact_w = grp->lossy && p->set->exact_weights;
     s->indexed = ckpi_dq_takes(grp, p->set);
     s->wesc.n = s->mesc.n = s->vesc.n = s->idx.n_kept = 0;
+    s->mthree = moments_kind(grp, p->set) == CKPI_M_CLAMPED;
     s->stale = false;
     s->lsum = s->move = 0;
     s->lcount = s->n_move = 0;
@@ -447,7 +425,7 @@ ckpi_pass_group(const ckpi_pass *p, size_t g, ckpi_stage *s, ckpi_scratch *ws, c
     if (st == CKP_OK && (!grp->lossy || s->exact_w))
         st = stage_bytes(p, grp, s->raw, err);
     if (st == CKP_OK && grp->lossy)
-        st = alloc_moves(p, g, s, err);
+        st = alloc_delta(p, g, s, err);
     for (size_t k = 0; st == CKP_OK && grp->lossy && k < grp->n_pieces; k++) {
         st = pass_piece(p, g, k, at, s, ws, err);
         at += (size_t)grp->piece[k].count;

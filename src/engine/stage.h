@@ -4,6 +4,7 @@
  */
 #ifndef CKPI_ENGINE_STAGE_H
 #define CKPI_ENGINE_STAGE_H
+#include "engine/pack2.h"
 #include "engine/pred.h"
 
 /* What the pass learned about one piece. */
@@ -15,16 +16,16 @@ typedef struct ckpi_piece_sums {
 
 typedef struct ckpi_stage {
     /* lossy */
-    int8_t *wcode, *vdiff;                     /* n each, or NULL */
-    int8_t *mcode;                             /* n, or NULL */
-    uint8_t *mpack;                            /* instead, for three-valued moments: two bits a code (pack2.h) */
+    int8_t *wcode;                             /* n, or NULL */
+    int8_t *mcode;                             /* n, or NULL: codes of u, as moments.h takes them */
+    ckpi_pack2 vdiff;                          /* of a delta: by pieces. Of a key they are the predictor's codes */
     ckpi_indices idx;                          /* instead of wcode, where the weights are coded by DynaQuant */
     ckpi_escapes wesc, mesc, vesc;             /* indices of the group; bits in the tensors' own dtype */
     int8_t *moves;                             /* of the factors of v since the base; not for a key */
-    float *mg;                                 /* by piece */
+    float *mg, *mshare;                        /* by piece: what a step of mcode is worth; for three values: the share that is kept */
     ckpi_wstep *wstep;                         /* by piece */
     ckpi_piece_sums *sums;                     /* by piece */
-    bool stale;                                /* momentum beyond its factors (threshold.h) */
+    bool stale;                                /* momentum beyond its factors (moments.h) */
     int64_t lsum, move;
     uint64_t lcount, n_move;
     /* lossless: the bytes; also the weights of a final save */
@@ -33,6 +34,7 @@ typedef struct ckpi_stage {
     bool key;                                  /* nothing here refers to a base ... */
     bool w_key;                                /* ... but weights do, of a key on a base model */
     bool exact_w, indexed;
+    bool mthree;                               /* moments are to have three values */
 } ckpi_stage;
 
 typedef struct ckpi_dq ckpi_dq;                /* dynaquant.h */
@@ -54,8 +56,6 @@ typedef struct ckpi_pass {
 /* Memory of a group's stage (wanted: codes or bytes). Accepts one that is allocated already. */
 CKP_MUST_USE ckp_status ckpi_stage_alloc(ckpi_stage *s, const ckpi_group *g, const ckpi_settings *set, ckp_error *err);
 void ckpi_stage_free(ckpi_stage *s);
-/* Where piece k starts in mpack: each on a byte. */
-size_t ckpi_packed_at(const ckpi_group *g, size_t k);
 uint64_t ckpi_stage_bytes(const ckpi_stage *s, const ckpi_group *g);
 
 /*

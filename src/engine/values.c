@@ -101,7 +101,10 @@ piece_values(const ckpi_values *c, bool v, size_t k, size_t at, float *dst, ckpi
 
     if (v)
         return ckpi_quant_decode_v(&grid, vcode, dst, ws, c->cpu, err);
-    return ckpi_quant_decode_m(&grid, vcode, c->mcode + at, c->mg[k], dst, ws, c->cpu, err);
+    const bool along = c->low != NULL && c->low[k].rank != 0;
+    if (along)
+        ckpi_low_values(&c->low[k], grid.n, dst, c->cpu);
+    return ckpi_quant_decode_m(&grid, vcode, c->mcode + at, c->mg[k], along, dst, ws, c->cpu, err);
 }
 
 static ckp_status

@@ -3,6 +3,7 @@
 #ifndef CKPI_ENGINE_VALUES_H
 #define CKPI_ENGINE_VALUES_H
 #include "engine/pred.h"
+#include "quant/low.h"
 
 /* One chunk's worth of codes with what scales them. */
 typedef struct ckpi_values {
@@ -14,6 +15,7 @@ typedef struct ckpi_values {
     bool has_v;
     const int8_t *mcode;         /* moments */
     const float *mg;
+    const ckpi_low *low;         /* by piece, or NULL: along no directions */
     const ckpi_escapes *esc;     /* chunk indices, bits in dtype */
     uint32_t cpu;
 } ckpi_values;

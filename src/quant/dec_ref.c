@@ -27,11 +27,12 @@ ckpi_q_dec_v_ref(const ckpi_q_run *r, const float *table, const int8_t *vcode, f
 }
 
 void
-ckpi_q_dec_m_ref(const ckpi_q_run *r, const float *table, const int8_t *vcode, const int8_t *mcode, float mg, float *m)
+ckpi_q_dec_m_ref(const ckpi_q_run *r, const float *table, const int8_t *vcode, const int8_t *mcode, float mg, bool along, float *m)
 {
     for (size_t j = 0; j < r->n; j++) {
         const float s = is_zero(vcode, j) ? 0.0f : scale_of(r, table, vcode, j);
-        m[j] = mcode[j] == 0 ? 0.0f : ((float)mcode[j] * mg) * s;
+        const float code = (float)mcode[j] * mg, x = along ? (code + m[j]) * s : code * s;
+        m[j] = (along ? x == 0 : mcode[j] == 0) ? 0.0f : x;
     }
 }
 

@@ -71,8 +71,8 @@ ckpi_quant_decode_v(const ckpi_grid *g, const int8_t *vcode, float *v, ckpi_scra
 }
 
 ckp_status
-ckpi_quant_decode_m(const ckpi_grid *g, const int8_t *vcode, const int8_t *mcode, float mg, float *m, ckpi_scratch *ws, uint32_t cpu,
-                    ckp_error *err)
+ckpi_quant_decode_m(const ckpi_grid *g, const int8_t *vcode, const int8_t *mcode, float mg, bool along, float *m, ckpi_scratch *ws,
+                    uint32_t cpu, ckp_error *err)
 {
     job j;
     ckpi_q_run r;
@@ -81,7 +81,7 @@ ckpi_quant_decode_m(const ckpi_grid *g, const int8_t *vcode, const int8_t *mcode
         return ckpi_fail(err, CKP_ECORRUPT, "quantizer: gain of m is not finite");
     ckp_status st = begin(&j, g, CKPI_Q_S, 0.0f, vcode, ws, cpu, err);
     while (st == CKP_OK && ckpi_q_walk_next(&j.walk, &r, &at))
-        j.ops->dec_m(&r, j.table, codes_at(g, vcode, at), mcode + at, mg, m + at);
+        j.ops->dec_m(&r, j.table, codes_at(g, vcode, at), mcode + at, mg, along, m + at);
     end(&j, ws);
     return st;
 }

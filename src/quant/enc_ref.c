@@ -60,7 +60,7 @@ ckpi_q_ref_v(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, const in
 }
 
 void
-ckpi_q_ref_m(const ckpi_q_mpar *p, const float *m, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a, size_t at, size_t n)
+ckpi_q_ref_m(const ckpi_q_mpar *p, const float *m, int8_t *code, ckpi_q_tile *t, size_t at, size_t n)
 {
     for (size_t j = at; j < at + n; j++) {
         code[j] = 0;
@@ -69,21 +69,12 @@ ckpi_q_ref_m(const ckpi_q_mpar *p, const float *m, int8_t *code, ckpi_q_tile *t,
                 escape(t, j);
             continue;
         }
-        const float u = m[j] * (t->rq[j] * t->rq[j]);
-        if (p->kind == CKPI_M_UNIFORM) {
-            const float c = f32_rint(u * p->t);
-            if (f32_abs(c) <= 127.0f)
-                code[j] = (int8_t)c;
-            else
-                escape(t, j);
-            continue;
-        }
-        const float y = f32_min(f32_abs(u), p->cap) * p->unit;
-        a->su2 += (int64_t)f32_rint(y * y);
-        if (f32_abs(u) > p->t) {
-            code[j] = u < 0 ? -1 : 1;
-            a->su += (int64_t)f32_rint(y);
-        }
+        const float c = f32_rint((m[j] * (t->rq[j] * t->rq[j])) * p->t);
+        /* NaN, from factors that overflow, always escapes */
+        if (f32_abs(c) <= (p->kind == CKPI_M_CLAMPED ? f32_of(CKPI_F32_INF_BITS) : 127.0f))
+            code[j] = (int8_t)f32_max(f32_min(c, 127.0f), -127.0f);
+        else
+            escape(t, j);
     }
 }
 
@@ -142,10 +133,10 @@ ckpi_q_enc_v_ref(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, cons
 }
 
 void
-ckpi_q_enc_m_ref(size_t n, const ckpi_q_mpar *p, const float *m, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a)
+ckpi_q_enc_m_ref(size_t n, const ckpi_q_mpar *p, const float *m, int8_t *code, ckpi_q_tile *t)
 {
     t->n_esc = 0;
-    ckpi_q_ref_m(p, m, code, t, a, 0, n);
+    ckpi_q_ref_m(p, m, code, t, 0, n);
 }
 
 void

@@ -50,7 +50,7 @@ check_kinds(const ckpi_enc_in *in, const ckpi_enc_out *out, ckp_error *err)
     if (!(in->vstay >= 0 && in->vstay <= 1))
         return ckpi_fail(err, CKP_EINVAL, "quantizer: codes of v cannot stay within %g steps", (double)in->vstay);
     if (in->m != NULL && in->mkind != CKPI_M_NONE &&
-        ((in->mkind != CKPI_M_THREE && in->mkind != CKPI_M_UNIFORM) || !in_range(in->kc) || !in_range(in->mt) || out->mcode == NULL))
+        ((in->mkind != CKPI_M_CLAMPED && in->mkind != CKPI_M_UNIFORM) || !in_range(in->kc) || !in_range(in->mt) || out->mcode == NULL))
         return ckpi_fail(err, CKP_EINVAL, "quantizer: m has no valid kind, scale or place for codes");
     if (in->w == NULL)
         return CKP_OK;
@@ -81,10 +81,7 @@ set_params(job *j)
     if (in->grid.has_v)
         v_bounds(&j->v, in->grid.vstep);
     if (in->m != NULL && in->mkind != CKPI_M_NONE)
-        j->m = (ckpi_q_mpar){.kind = in->mkind,
-                             .t = in->mkind == CKPI_M_THREE ? in->mt / in->kc : in->kc / in->mt,
-                             .unit = in->kc * CKPI_Q_U_ONE,
-                             .cap = CKPI_Q_U_MAX / in->kc};
+        j->m = (ckpi_q_mpar){.kind = in->mkind, .t = in->kc / in->mt};
     j->w = (ckpi_q_wpar){.step = in->wstep, .dtype = in->w_dtype, .key = in->key && !in->w_based, .phase = in->round == CKPI_ROUND_PHASE};
     if (in->w != NULL) {
         j->w.err_unit = ckpi_q_err_unit(in->wstep.qhi);
@@ -132,7 +129,7 @@ run_m(job *j, const ckpi_q_run *r, size_t at, ckp_error *err)
 {
     if (j->m.kind == CKPI_M_NONE)
         return CKP_OK;
-    j->ops->enc_m(r->n, &j->m, j->in->m + at, j->out->mcode + at, j->tile, &j->acc);
+    j->ops->enc_m(r->n, &j->m, j->in->m + at, j->out->mcode + at, j->tile);
     return ckpi_q_escapes_add(&j->out->mesc, at, j->tile->esc, j->tile->n_esc, j->in->m + at, err);
 }
 
@@ -192,8 +189,6 @@ finish(const job *j)
     const ckpi_enc_in *in = j->in;
     const ckpi_q_acc *a = &j->acc;
     ckpi_enc_out *out = j->out;
-    out->m_su = a->su;
-    out->m_su2 = a->su2;
     if (in->v != NULL) {
         out->lcount = in->grid.n - a->not_pos;
         out->lsum = factor_sum(&in->grid) - a->not_pos_p + a->csum * in->grid.vstep;
@@ -212,7 +207,7 @@ static void
 reset(ckpi_enc_out *out)
 {
     out->wesc.n = out->mesc.n = out->vesc.n = 0;
-    out->m_su = out->m_su2 = out->lsum = 0;
+    out->lsum = 0;
     out->lcount = 0;
     out->wstats = (ckpi_wstats){0};
     out->w_max_err = out->v_max_err = out->w_sum_err2 = out->w_sum_w2 = 0;
@@ -259,15 +254,10 @@ ckpi_quant_encode(const ckpi_enc_in *in, ckpi_enc_out *out, ckpi_scratch *ws, ui
 }
 
 float
-ckpi_quant_mg(const ckpi_enc_in *in, const ckpi_enc_out *out)
+ckpi_quant_mg(const ckpi_enc_in *in)
 {
     const ckpi_fpenv env = ckpi_fp_enter();
-    double g = 0;
-    if (in->mkind == CKPI_M_UNIFORM)
-        g = (double)in->mt / (double)in->kc;
-    else if (in->mkind == CKPI_M_THREE && out->m_su != 0)
-        g = (double)out->m_su2 / 256 / (double)out->m_su / (double)in->kc;
-    const float mg = (float)g;
+    const float mg = (float)((double)in->mt / (double)in->kc);
     ckpi_fp_leave(env);
     return mg;
 }

@@ -10,7 +10,7 @@
  *     log2   v = 2^ge * g, g in [1, 2):  x = (ge*S + krow) + (A2*g + A1)*g     A: minimax quadratic of log2, error below 0.005
  *            S = 128/vstep, A1 and A2 scaled by S, krow = A0*S - row/vstep     so x counts steps above the row factor
  *     code   c = the base's code while |x - pcol - c| <= stay, else rint(x - pcol); pcol = col/vstep
- *     u      m * (rq*rq), compared with t = mt/kc and scaled by kc where it is summed
+ *     u      (m * (rq*rq)) * t, t = kc/mt; code = rint(u)
  *     phase  p in [0, 1): top 23 bits of ((z ^ z >> 13) * 0xc2b2ae35), z = key + index * 0x9e3779b9
  *            (one round instead of ckpi_mix32's two: a save's stall pays for it. Measured over 2^21 draws: lag correlations
  *            below 0.02, row and column sums of matrices within 10 % of the variance of independent draws)
@@ -29,8 +29,6 @@
 #define CKPI_Q_PHASE_STEP 0x9e3779b9u
 #define CKPI_Q_PHASE_MUL 0xc2b2ae35u
 #define CKPI_Q_SQ_MAX 0x1p25f       /* 64 vectors of a run fit a u32 lane */
-#define CKPI_Q_U_ONE 0x1p8f
-#define CKPI_Q_U_MAX 16.0f
 
 typedef struct ckpi_q_run {
     size_t n;
@@ -60,9 +58,7 @@ typedef struct ckpi_q_vpar {
 
 typedef struct ckpi_q_mpar {
     ckpi_mkind kind;
-    float t;               /* THREE: mt / kc; UNIFORM: kc / mt (a factor) */
-    float unit;            /* kc * 2^8 */
-    float cap;             /* 16 / kc */
+    float t;               /* kc / mt */
 } ckpi_q_mpar;
 
 typedef struct ckpi_q_wpar {
@@ -81,7 +77,6 @@ typedef struct ckpi_q_acc {
     int64_t not_pos_p;     /* ... and the sum of their row + col */
     float step_max;        /* largest |x - pcol - c| of unescaped codes, by sign: v^ below v */
     float step_min;        /* most negative: v^ above v */
-    int64_t su, su2;
     int64_t err2, sq;
     uint64_t not_finite;   /* w */
     uint32_t max_bits;
@@ -98,10 +93,10 @@ typedef struct ckpi_q_acc {
  */
 #define CKPI_Q_KERNELS(isa)                                                                                                          \
     void ckpi_q_enc_v_##isa(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, const int8_t *base, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a); \
-    void ckpi_q_enc_m_##isa(size_t n, const ckpi_q_mpar *p, const float *m, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a);            \
+    void ckpi_q_enc_m_##isa(size_t n, const ckpi_q_mpar *p, const float *m, int8_t *code, ckpi_q_tile *t);            \
     void ckpi_q_enc_w_##isa(size_t n, const ckpi_q_wpar *p, const float *w, float *wrec, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a); \
     void ckpi_q_dec_v_##isa(const ckpi_q_run *r, const float *table, const int8_t *vcode, float *v);                                 \
-    void ckpi_q_dec_m_##isa(const ckpi_q_run *r, const float *table, const int8_t *vcode, const int8_t *mcode, float mg, float *m);  \
+    void ckpi_q_dec_m_##isa(const ckpi_q_run *r, const float *table, const int8_t *vcode, const int8_t *mcode, float mg, bool along, float *m); \
     void ckpi_q_dec_w_##isa(const ckpi_q_run *r, const float *table, const int8_t *vcode, const int8_t *wcode,                       \
                             const ckpi_q_wpar *p, float *wrec);                                                                      \
     void ckpi_q_diff_##isa(size_t n, const int8_t *code, bool key, int8_t *diff, int8_t *base);                                      \
@@ -118,10 +113,10 @@ typedef struct ckpi_q_ops {
     const char *name;
     uint32_t needs;
     void (*enc_v)(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, const int8_t *base, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a);
-    void (*enc_m)(size_t n, const ckpi_q_mpar *p, const float *m, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a);
+    void (*enc_m)(size_t n, const ckpi_q_mpar *p, const float *m, int8_t *code, ckpi_q_tile *t);
     void (*enc_w)(size_t n, const ckpi_q_wpar *p, const float *w, float *wrec, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a);
     void (*dec_v)(const ckpi_q_run *r, const float *table, const int8_t *vcode, float *v);
-    void (*dec_m)(const ckpi_q_run *r, const float *table, const int8_t *vcode, const int8_t *mcode, float mg, float *m);
+    void (*dec_m)(const ckpi_q_run *r, const float *table, const int8_t *vcode, const int8_t *mcode, float mg, bool along, float *m);
     void (*dec_w)(const ckpi_q_run *r, const float *table, const int8_t *vcode, const int8_t *wcode, const ckpi_q_wpar *p, float *wrec);
     void (*diff)(size_t n, const int8_t *code, bool key, int8_t *diff, int8_t *base);
     void (*undiff)(size_t n, const int8_t *diff, int8_t *code);
@@ -136,6 +131,6 @@ const ckpi_q_ops *ckpi_q_pick(uint32_t cpu);
 /* The reference on elements [at, at + n) of a run: what vector kernels call for tails and for groups with anything unusual in them. */
 void ckpi_q_ref_v(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, const int8_t *base, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a,
                   size_t at, size_t n);
-void ckpi_q_ref_m(const ckpi_q_mpar *p, const float *m, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a, size_t at, size_t n);
+void ckpi_q_ref_m(const ckpi_q_mpar *p, const float *m, int8_t *code, ckpi_q_tile *t, size_t at, size_t n);
 void ckpi_q_ref_w(const ckpi_q_wpar *p, const float *w, float *wrec, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a, size_t at, size_t n);
 #endif

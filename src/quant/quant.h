@@ -16,6 +16,7 @@
  *     q     = min(max(qmul * rq, qlo), qhi)
  *     w^    = the base's bits where the code is 0, else round_to_dtype(base + (float)code * q): three roundings
  *     m^    = +0 where the code is 0, else ((float)code * mg) * s
+ *             along directions (low.h): ((float)code * mg + y) * s, a zero being +0
  * Escapes replace the result at their index by exact bits; the scale field of that element still comes from its code.
  * A NaN before escapes are applied (a NaN in the base, or hostile codes and factors) is a NaN everywhere, but its bits are not promised:
  * compilers and machines differ there. In a valid file each of them is replaced by an escape.
@@ -56,7 +57,8 @@ typedef struct ckpi_grid {
 typedef struct ckpi_wstep { float qmul, qlo, qhi; } ckpi_wstep;
 
 typedef enum ckpi_round { CKPI_ROUND_NEAREST = 0, CKPI_ROUND_PHASE = 1 } ckpi_round;
-typedef enum ckpi_mkind { CKPI_M_NONE = 0, CKPI_M_THREE = 1, CKPI_M_UNIFORM = 2 } ckpi_mkind;
+/* Both are a uniform grid of u; CLAMPED: what is beyond +-127 steps becomes that, for three.h to make something of. */
+typedef enum ckpi_mkind { CKPI_M_NONE = 0, CKPI_M_CLAMPED = 1, CKPI_M_UNIFORM = 2 } ckpi_mkind;
 
 /* A value that no code can carry: exact f32 bits at element index (of the piece). Applied after the codes are decoded.
    What escapes:
@@ -104,7 +106,7 @@ typedef struct ckpi_enc_in {
     uint32_t first;              /* element index (low 32 bits) of the piece's first element in its tensor */
     ckpi_mkind mkind;
     float kc;                    /* sqrt(1 - b2^t) / (1 - b1^t); u = (m * kc) * isv */
-    float mt;                    /* THREE: threshold of |u|; UNIFORM: step of u */
+    float mt;                    /* step of u */
     int wsq_exp;                 /* scale of wstats.sum_sq below (ckpi_quant_sq_exp of the last save's maximum) */
 } ckpi_enc_in;
 
@@ -114,7 +116,6 @@ typedef struct ckpi_enc_out {
     int8_t *vcode;               /* in: the base's absolute codes (ignored for a key); out: this save's */
     ckpi_escapes wesc, mesc, vesc;
     /* Sums over the piece, written (not added to). Integers but for the last line: any split and order of pieces gives the same sum. */
-    int64_t m_su, m_su2;         /* THREE: sum of |u| * 2^8 over kept, of u^2 * 2^16 over all unescaped elements, |u| clamped to 16 */
     int64_t lsum; uint64_t lcount;   /* sum and count of row + col + c * vstep over positive finite v: mean log v^ (|lsum| < 2^20 an element) */
     ckpi_wstats wstats;          /* of w with wsq_exp: next save's RMS */
     double w_max_err, v_max_err; /* max |w - w^|; v: a bound on |v - v^| / v over unescaped positive v, at most 2^(1/128) above it */
@@ -125,9 +126,8 @@ typedef struct ckpi_enc_out {
 /* One fused pass over a piece: v, then m, then w of each element. Escape arrays are emptied, then grown as needed (CKP_ENOMEM: the
    outputs and wrec are then undefined). CKP_EINVAL: a grid, factor, step or kind outside the above; nothing is touched. */
 CKP_MUST_USE ckp_status ckpi_quant_encode(const ckpi_enc_in *in, ckpi_enc_out *out, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
-/* mg of a piece: THREE: (su2 * 2^-16) / (su * 2^-8) / kc, 0 when su is 0, so that <m^, u> = <m, u>; UNIFORM: mt / kc. double arithmetic,
-   one rounding to f32. To share one mg among pieces add their m_su and m_su2 first. */
-float ckpi_quant_mg(const ckpi_enc_in *in, const ckpi_enc_out *out);
+/* mg of a piece: mt / kc, what one step of u is worth to m beside s. double arithmetic, one rounding to f32. */
+float ckpi_quant_mg(const ckpi_enc_in *in);
 
 /* ---- decoder ---------------------------------------------------------------------------------------------------- */
 
@@ -135,9 +135,9 @@ float ckpi_quant_mg(const ckpi_enc_in *in, const ckpi_enc_out *out);
 void ckpi_quant_vcode_apply(int8_t *vcode, const int8_t *diff, size_t n, bool key, uint32_t cpu);
 /* v^ of each element (escapes are the caller's to patch). */
 CKP_MUST_USE ckp_status ckpi_quant_decode_v(const ckpi_grid *g, const int8_t *vcode, float *v, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
-/* m^: as above; mg finite */
-CKP_MUST_USE ckp_status ckpi_quant_decode_m(const ckpi_grid *g, const int8_t *vcode, const int8_t *mcode, float mg, float *m, ckpi_scratch *ws,
-                                            uint32_t cpu, ckp_error *err);
+/* m^: as above; mg finite. along: m holds y of each element (ckpi_low_values), else it is only written. */
+CKP_MUST_USE ckp_status ckpi_quant_decode_m(const ckpi_grid *g, const int8_t *vcode, const int8_t *mcode, float mg, bool along, float *m,
+                                            ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
 /* w^: as above; in place on wrec (key: base +0, wrec is only written). A code of 0 leaves the element as it is: a tile of zeros may be skipped. */
 CKP_MUST_USE ckp_status ckpi_quant_decode_w(const ckpi_grid *g, const int8_t *vcode, const int8_t *wcode, const ckpi_wstep *q, ckp_dtype w_dtype,
                                             bool key, float *wrec, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);

@@ -112,7 +112,7 @@ fill_settings(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
         {w, "step", job->set.exact_weights ? 0.0 : p->q0 / rms},
         {w, "rms", rms},
         {w && run->lasting.moved, "movement", run->lasting.move / rms},
-        {mo && job->set.mkind != CKPI_M_NONE, "m_share", job->set.mshare},
+        {mo && job->set.lossy, "m_share", job->set.mshare},
         {v, "v_octaves", (double)job->set.vstep / 256.0},
     };
     ckp_status st = CKP_OK;

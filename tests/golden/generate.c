@@ -238,11 +238,13 @@ typedef struct training {
     uint32_t dice[625];
 } training;
 
+/* cols: gradients of a matrix, which have a direction; 0: of a vector. */
 static void
-advance(float *w, float *m, float *v, size_t n, float lr)
+advance(float *w, float *m, float *v, size_t n, size_t cols, float lr)
 {
     for (size_t i = 0; i < n; i++) {
-        const float g = noise() * (float)(1 + i % 11) * 0.01f;
+        const float along = cols == 0 ? 0.0f : (i / cols % 2 == 0) == (i % cols % 3 == 0) ? 0.05f : -0.05f;
+        const float g = noise() * (float)(1 + i % 11) * 0.01f + along;
         m[i] = 0.9f * m[i] + 0.1f * g;
         if (v == NULL) {
             w[i] -= lr * m[i];
@@ -263,11 +265,11 @@ follow(float *average, const float *w, size_t n)
 static void
 train(training *t)
 {
-    advance(t->a, t->am, t->av, A, 0.01f);
-    advance(t->b, t->bm, t->bv, B, 0.01f);
-    advance(t->c, t->cm, NULL, C, 0.1f);
-    advance(t->e, t->em, t->ev, E, 0.01f);
-    advance(t->master, t->mm, t->mv, C, 0.01f);
+    advance(t->a, t->am, t->av, A, 110, 0.01f);
+    advance(t->b, t->bm, t->bv, B, 0, 0.01f);
+    advance(t->c, t->cm, NULL, C, 64, 0.1f);
+    advance(t->e, t->em, t->ev, E, 0, 0.01f);
+    advance(t->master, t->mm, t->mv, C, 0, 0.01f);
     for (size_t i = 0; i < C; i++)
         t->copy[i] = bf16(t->master[i]);
     for (size_t i = 0; i < D; i++)

@@ -214,27 +214,58 @@ def m_factors(chunk, base):
     """Factors that an m chunk carries or has from its base; None when it is scaled by v."""
     c = Cursor(chunk.params)
     flags = c.u8()
-    need(flags & ~7 == 0, "flags of m")
+    need(flags & ~39 == 0, "flags of m")
     c.take(4 * len(chunk.pieces))
     factors = read_factors(c, chunk.pieces) if flags & 1 else base if flags & 4 else None
-    c.end()
+    if not flags & 32:
+        c.end()
     return factors
+
+
+def read_directions(c, factors):
+    """For each piece None, or (gain, a, b) with a number of a for each direction and row, of b for each direction and column."""
+    heads = []
+    for f in factors:
+        rank = c.u8()
+        need(rank <= (0 if f.blocks else 4), "directions of a piece")
+        heads.append((rank, F32(c.num("f")) if rank else None))
+    need(all(gain is None or np.isfinite(gain) for _, gain in heads), "a gain that is not finite")
+    total = sum(rank * (len(f.row) + f.cols) for (rank, _), f in zip(heads, factors))
+    codec, payload = c.u8(), c.string(1 << 24)
+    numbers = np.frombuffer(blocks.decode(codec, payload, total, 1, 3), np.int8).astype(np.int64)
+    out, at = [], 0
+    for (rank, gain), f in zip(heads, factors):
+        a, b = numbers[at:at + rank * len(f.row)], numbers[at + rank * len(f.row):at + rank * (len(f.row) + f.cols)]
+        at += rank * (len(f.row) + f.cols)
+        out.append((gain, a.reshape(rank, -1), b.reshape(rank, -1)) if rank else None)
+    return out
 
 
 def m_values(chunk, factors, state):
     """state: of the v chunk, where flag bit 1 is set; else factors."""
     c = Cursor(chunk.params)
-    by_v = c.u8() & 2
+    flags = c.u8()
+    by_v = flags & 2
     mg = np.frombuffer(c.take(4 * len(chunk.pieces)), "<f4")
     need(np.isfinite(mg).all() and (state is not None if by_v else factors is not None), "what scales m?")
     codes, out = codes_of(chunk), []
     f = state[1] if by_v else factors
+    if flags & 1:
+        read_factors(c, chunk.pieces)
+    along = read_directions(c, f) if flags & 32 else [None] * len(f)
+    c.end()
     for i, count, code, vc in split(chunk.pieces, codes, state[0] if by_v else None):
         s = scale(2, count, f[i], vc)
         if vc is not None:
             s = np.where(vc == -128, F32(0), s)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            out.append(np.where(code == 0, F32(0), (code.astype(F32) * mg[i]) * s))
+            x = code.astype(F32) * mg[i]
+            if along[i] is None:
+                out.append(np.where(code == 0, F32(0), x * s))
+                continue
+            gain, a, b = along[i]
+            x = (x + (a.T @ b).reshape(-1)[:count].astype(F32) * gain) * s
+            out.append(np.where(x == 0, F32(0), x))
     return escaped(chunk, np.concatenate(out), True)
 
 

@@ -10,7 +10,7 @@
 ckpi_settings
 chain_settings(const char *profile)
 {
-    ckpi_settings s = {.lossy = true, .f = 1.2, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .vstep = 512, .mkind = CKPI_M_THREE,
+    ckpi_settings s = {.lossy = true, .f = 1.2, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .vstep = 512, .mthree = true,
                        .mshare = 0.01, .mstep = 4.0, .fine_shift = 4};
     if (strcmp(profile, "lossless") == 0)
         s = (ckpi_settings){0};
@@ -21,7 +21,7 @@ chain_settings(const char *profile)
         s.k_move = 0.0;
         s.weights_only = true;
     } else if (strcmp(profile, "uniform") == 0) {     /* no profile: the other kind of moments */
-        s.mkind = CKPI_M_UNIFORM;
+        s.mthree = false;
         s.vstep = 128;
     } else if (strcmp(profile, "dynaquant") == 0 || strcmp(profile, "codebook") == 0) {
         s.dynaquant = true;
@@ -396,13 +396,24 @@ is_lossy(const ckpi_lineage *l, uint32_t t)
     return k != NULL && l->level[0].f->chunk[k->chunk].quant != CKPI_QUANT_NONE;
 }
 
+/* Where first moments have second ones of their shape right behind: what one is measured in, 1 / sqrt(v). Else 1. */
+static double
+measure(const sim_tensor *t, size_t i)
+{
+    if (t->role != CKP_ROLE_M || t[1].role != CKP_ROLE_V || t[1].n != t->n)
+        return 1.0;
+    float v = 0.0F;
+    ckpi_floats_from(t[1].dtype, &v, t[1].dense + i * (t[1].bytes / (size_t)t[1].n), 1);
+    return v > 0.0F && isfinite(v) ? 1.0 / sqrt((double)v) : 0.0;
+}
+
 /* NaN and Inf come back bit for bit; of the rest, the error is a share of the RMS, or (first moments, momentum) the projection is kept. */
 static void
 check_close(const sim_tensor *t, const uint8_t *got)
 {
     float *x = calloc((size_t)t->n + 1, sizeof *x), *y = calloc((size_t)t->n + 1, sizeof *y);
     const size_t e = t->bytes / (size_t)t->n;
-    const bool moment = t->role == CKP_ROLE_M || t->role == CKP_ROLE_MOMENTUM;
+    const bool first = t->role == CKP_ROLE_M || t->role == CKP_ROLE_MOMENTUM;
     double err2 = 0.0, sum2 = 0.0, along = 0.0;
     ckpi_floats_from(t->dtype, x, t->dense, (size_t)t->n);
     ckpi_floats_from(t->dtype, y, got, (size_t)t->n);
@@ -418,14 +429,15 @@ check_close(const sim_tensor *t, const uint8_t *got)
             fail_msg("%s[%zu]: v of %g became %g", t->name, i, (double)x[i], (double)y[i]);
         if (t->role == CKP_ROLE_V)
             continue;
-        err2 += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
-        sum2 += (double)x[i] * (double)x[i];
-        along += (double)x[i] * (double)y[i];
+        const double a = (double)x[i] * measure(t, i), b = (double)y[i] * measure(t, i);
+        err2 += (a - b) * (a - b);
+        sum2 += a * a;
+        along += a * b;
     }
     /* loose: it only finds what is wildly wrong. The promises are in the tests of the quantizers. */
-    if (moment && along > 4.0 * sum2 + 1e-30)
+    if (first && along > 4.0 * sum2 + 1e-30)
         fail_msg("%s: projection %g of %g", t->name, along, sum2);
-    if (!moment && err2 > 4.0 * sum2 + 1e-30)
+    if (!first && err2 > 4.0 * sum2 + 1e-30)
         fail_msg("%s: error %g of %g", t->name, sqrt(err2), sqrt(sum2));
     free(x);
     free(y);

@@ -3,6 +3,7 @@
 #include "engine/numbers.h"
 #include <math.h>
 #include <stdlib.h>
+#include "base/cpu.h"
 #include "chain.h"
 #include "engine/factors.h"
 #include "harness/seed.h"
@@ -153,7 +154,7 @@ test_follow(void **state)
         lay(&g, n, shapes[s].cols);
         for (size_t i = 0; i < n; i++)
             v[i] = test_below(&r, 9) == 0 ? 0.0F : ldexpf((float)test_unit(&r), -20 - (int)test_below(&r, 30));
-        assert_ok(ckpi_factors_set(&f.at[0], v, false, ws, UINT32_MAX, &err));
+        assert_ok(ckpi_factors_set(&f.at[0], v, false, ws, ckpi_cpu(), &err));
         memcpy(g.mem, f.mem, f.mem_n * sizeof *f.mem);
         for (int round = 0; round < 12; round++) {
             const int drift = (int)test_below(&r, 60) - 30;
@@ -163,7 +164,7 @@ test_follow(void **state)
                     v[i] = -v[i];
             }
             ckpi_scratch_reset(ws);
-            assert_ok(ckpi_factors_follow(&f.at[0], v, moves, ws, UINT32_MAX, &err));
+            assert_ok(ckpi_factors_follow(&f.at[0], v, moves, ws, ckpi_cpu(), &err));
             ckpi_factors_lift(&f.at[0], v);
             assert_true(f.at[0].lift >= -128 && f.at[0].lift <= 127);
             ckpi_factors_move(g.mem, moves, g.mem_n);

@@ -2,6 +2,7 @@
 /* Factors, moves, lifts and escapes on the wire, from our own hand and from a hostile one. */
 #include "engine/params.h"
 #include <stdlib.h>
+#include "base/cpu.h"
 #include "base/limits.h"
 #include "engine/factors.h"
 #include "harness/check.h"
@@ -36,13 +37,13 @@ test_factors(void **state)
     ckpi_buf b = CKPI_BUF_INIT;
     ckp_error err;
     make(&f, &r);
-    ckpi_params_put_factors(&b, &f, ws, UINT32_MAX);
+    ckpi_params_put_factors(&b, &f, ws, ckpi_cpu());
     ckpi_params_put_lifts(&b, &f);
     assert_ok(ckpi_buf_status(&b, &err, "test"));
     for (size_t n = 0; n <= b.len; n++) {                /* every truncation is told */
         uint8_t *p = guard_copy(b.data, n);
         ckpi_rd rd = ckpi_rd_init(p, n, 1000);
-        ckp_status st = ckpi_params_get_factors(&rd, &g, pieces, N_PIECES, ws, UINT32_MAX, &err);
+        ckp_status st = ckpi_params_get_factors(&rd, &g, pieces, N_PIECES, ws, ckpi_cpu(), &err);
         if (st == CKP_OK) {
             ckpi_params_get_lifts(&rd, &g);
             st = ckpi_rd_done(&rd) ? CKP_OK : CKP_ECORRUPT;
@@ -79,9 +80,9 @@ test_moves(void **state)
     f.mem[4] = g.mem[4] = INT16_MIN;
     moves[3] = 127;
     moves[4] = -127;
-    ckpi_params_put_moves(&b, moves, f.mem_n, ws, UINT32_MAX);
+    ckpi_params_put_moves(&b, moves, f.mem_n, ws, ckpi_cpu());
     ckpi_rd rd = ckpi_rd_init(b.data, b.len, 0);
-    assert_ok(ckpi_params_get_moves(&rd, &f, ws, UINT32_MAX, &err));
+    assert_ok(ckpi_params_get_moves(&rd, &f, ws, ckpi_cpu(), &err));
     assert_true(ckpi_rd_done(&rd));
     assert_true(f.mem[3] == INT16_MAX && f.mem[4] == INT16_MIN);
     for (size_t i = 5; i < f.mem_n; i++)
@@ -89,7 +90,7 @@ test_moves(void **state)
     for (size_t n = 0; n < b.len; n++) {
         uint8_t *p = guard_copy(b.data, n);
         rd = ckpi_rd_init(p, n, 0);
-        assert_status(ckpi_params_get_moves(&rd, &f, ws, UINT32_MAX, &err), CKP_ECORRUPT);
+        assert_status(ckpi_params_get_moves(&rd, &f, ws, ckpi_cpu(), &err), CKP_ECORRUPT);
         guard_free(p);
     }
     ckpi_factors_free(&f);
@@ -116,7 +117,7 @@ test_columns_are_paid_for(void **state)
     ckpi_buf_u8(&b, 2);
     ckpi_buf_varint(&b, 0);
     ckpi_rd rd = ckpi_rd_init(b.data, b.len, 0);
-    assert_status(ckpi_params_get_factors(&rd, &f, p, CKPI_MAX_CHUNK_PIECES, ws, UINT32_MAX, &err), CKP_ECORRUPT);
+    assert_status(ckpi_params_get_factors(&rd, &f, p, CKPI_MAX_CHUNK_PIECES, ws, ckpi_cpu(), &err), CKP_ECORRUPT);
     ckpi_factors_free(&f);
     ckpi_buf_free(&b);
     ckpi_scratch_free(ws);
@@ -175,7 +176,7 @@ test_hostile_bytes(void **state)
             raw[i] &= (uint8_t)(test_below(&r, 2) != 0 ? 0x0f : 0xff);
         ckpi_scratch_reset(ws);
         ckpi_rd rd = ckpi_rd_init(raw, n, 0);
-        (void)!ckpi_params_get_factors(&rd, &f, pieces, N_PIECES, ws, UINT32_MAX, &err);
+        (void)!ckpi_params_get_factors(&rd, &f, pieces, N_PIECES, ws, ckpi_cpu(), &err);
         ckpi_factors_free(&f);
         (void)!ckpi_params_get_escapes(raw, n, 4, 1 + test_below(&r, 100), &e, 0, &err);
         ckpi_escapes_free(&e);
@@ -183,10 +184,59 @@ test_hostile_bytes(void **state)
     ckpi_scratch_free(ws);
 }
 
+/* There and back; every truncation is told, and each rank and gain that cannot be. */
+static void
+test_directions(void **state)
+{
+    (void)state;
+    test_rng r = test_rng_new("directions");
+    ckpi_scratch *ws = ckpi_scratch_new();
+    ckpi_factors f;
+    int8_t a[4 * 20], c[4 * 32];
+    ckpi_low low[N_PIECES] = {{0}}, got[N_PIECES];
+    ckpi_buf b = CKPI_BUF_INIT;
+    ckp_error err;
+    make(&f, &r);
+    test_bytes(&r, a, sizeof a);
+    test_bytes(&r, c, sizeof c);
+    low[0] = (ckpi_low){20, 32, 4, 0.25F, a, c};
+    low[2] = (ckpi_low){1, 17, 1, -3.0F, a + 7, c + 3};
+    ckpi_params_put_directions(&b, low, N_PIECES, ws, ckpi_cpu());
+    assert_ok(ckpi_buf_status(&b, &err, "test"));
+    for (size_t n = 0; n <= b.len; n++) {
+        uint8_t *p = guard_copy(b.data, n);
+        ckpi_rd rd = ckpi_rd_init(p, n, 1000);
+        const ckp_status st = ckpi_params_get_directions(&rd, got, &f, ws, ckpi_cpu(), &err);
+        assert_int_equal(st == CKP_OK, n == b.len);
+        guard_free(p);
+    }
+    for (size_t i = 0; i < N_PIECES; i++) {
+        assert_true(got[i].rank == low[i].rank && got[i].gain == low[i].gain);
+        if (low[i].rank != 0) {
+            assert_true(got[i].rows == low[i].rows && got[i].cols == low[i].cols);
+            assert_memory_equal(got[i].a, low[i].a, low[i].rank * low[i].rows);
+            assert_memory_equal(got[i].b, low[i].b, low[i].rank * low[i].cols);
+        }
+    }
+    const struct { size_t at; uint8_t x; } bad[] = {{0, 5}, {0, 255}, {4, 0x7f}, {5, 1}, {4, 0xff}};
+    for (size_t i = 0; i < CHECK_COUNT(bad); i++) {
+        uint8_t *p = guard_copy(b.data, b.len);
+        p[bad[i].at] = bad[i].x;
+        if (bad[i].at == 4)
+            p[3] = 0x80;         /* an infinite gain */
+        ckpi_rd rd = ckpi_rd_init(p, b.len, 1000);
+        assert_status(ckpi_params_get_directions(&rd, got, &f, ws, ckpi_cpu(), &err), CKP_ECORRUPT);
+        guard_free(p);
+    }
+    ckpi_factors_free(&f);
+    ckpi_buf_free(&b);
+    ckpi_scratch_free(ws);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_factors), cmocka_unit_test(test_moves), cmocka_unit_test(test_columns_are_paid_for),
-                                       cmocka_unit_test(test_escapes), cmocka_unit_test(test_hostile_bytes)};
+                                       cmocka_unit_test(test_escapes), cmocka_unit_test(test_directions), cmocka_unit_test(test_hostile_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,13 +104,13 @@ static const mill_input inputs[] = {
 };
 
 static const mill_setting settings[] = {
-    {"delta, phase, three", true, true, true, false, true, 512, CKPI_ROUND_PHASE, CKPI_M_THREE, 0.5f, CKP_F32, 0.024f},
-    {"key, nearest, three", true, true, true, true, true, 512, CKPI_ROUND_NEAREST, CKPI_M_THREE, 0.4f, CKP_F32, 0.024f},
-    {"bf16, phase", true, true, true, false, true, 256, CKPI_ROUND_PHASE, CKPI_M_THREE, 0.5f, CKP_BF16, 0.002f},
+    {"delta, phase, clamped", true, true, true, false, true, 512, CKPI_ROUND_PHASE, CKPI_M_CLAMPED, 0.05f, CKP_F32, 0.024f},
+    {"key, nearest, clamped", true, true, true, true, true, 512, CKPI_ROUND_NEAREST, CKPI_M_CLAMPED, 0.004f, CKP_F32, 0.024f},
+    {"bf16, phase", true, true, true, false, true, 256, CKPI_ROUND_PHASE, CKPI_M_CLAMPED, 0.05f, CKP_BF16, 0.002f},
     {"f16, key, uniform", true, true, true, true, true, 64, CKPI_ROUND_NEAREST, CKPI_M_UNIFORM, 0.05f, CKP_F16, 0.001f},
     {"f16, delta", true, true, true, false, false, 128, CKPI_ROUND_PHASE, CKPI_M_UNIFORM, 0.5f, CKP_F16, 1.0f},
     {"fine steps", true, true, true, false, true, 1, CKPI_ROUND_PHASE, CKPI_M_UNIFORM, 0.01f, CKP_F32, 0.0001f},
-    {"coarsest v", true, true, true, false, true, 4096, CKPI_ROUND_NEAREST, CKPI_M_THREE, 3.0f, CKP_F32, 1.0f},
+    {"coarsest v", true, true, true, false, true, 4096, CKPI_ROUND_NEAREST, CKPI_M_CLAMPED, 3.0f, CKP_F32, 1.0f},
     {"blocks", true, true, true, false, false, 32, CKPI_ROUND_PHASE, CKPI_M_UNIFORM, 0.25f, CKP_F32, 0.01f},
     {"v alone", false, false, true, false, true, 512, CKPI_ROUND_PHASE, CKPI_M_NONE, 0.5f, CKP_F32, 0.01f},
     {"w alone", true, false, false, false, false, 0, CKPI_ROUND_PHASE, CKPI_M_NONE, 0.5f, CKP_BF16, 0.01f},
@@ -244,7 +244,7 @@ mill_encode(const mill_piece *p, ckpi_scratch *ws, uint32_t cpu)
     ckpi_enc_in in = p->in;
     in.wrec = c.wrec;
     assert_ok(ckpi_quant_encode(&in, &c.out, ws, cpu, NULL));
-    c.mg = ckpi_quant_mg(&in, &c.out);
+    c.mg = ckpi_quant_mg(&in);
     return c;
 }
 
@@ -281,7 +281,6 @@ mill_assert_same(const mill_piece *p, const mill_coded *a, const mill_coded *b)
     same_escapes(&x->vesc, &y->vesc);
     same_escapes(&x->mesc, &y->mesc);
     same_escapes(&x->wesc, &y->wesc);
-    assert_true(x->m_su == y->m_su && x->m_su2 == y->m_su2);
     assert_true(x->lsum == y->lsum && x->lcount == y->lcount);
     assert_true(x->wstats.max_bits == y->wstats.max_bits && x->wstats.n_finite == y->wstats.n_finite && x->wstats.sum_sq == y->wstats.sum_sq);
     assert_true(x->w_max_err == y->w_max_err && x->v_max_err == y->v_max_err);
@@ -301,7 +300,7 @@ mill_decode(const mill_piece *p, const mill_coded *c, ckpi_scratch *ws, uint32_t
         ckpi_escapes_apply(c->out.vesc.at, c->out.vesc.n, v);
     }
     if (p->in.m != NULL) {
-        assert_ok(ckpi_quant_decode_m(g, vcode, c->out.mcode, c->mg, m, ws, cpu, NULL));
+        assert_ok(ckpi_quant_decode_m(g, vcode, c->out.mcode, c->mg, false, m, ws, cpu, NULL));
         ckpi_escapes_apply(c->out.mesc.at, c->out.mesc.n, m);
     }
     if (p->in.w != NULL) {

@@ -120,6 +120,7 @@ hostile_codes(test_rng *r, const mill_piece *p, const mill_setting *s, ckpi_scra
 {
     uint32_t cpus[8];
     const size_t n = mill_cpus(cpus, CHECK_COUNT(cpus));
+    const bool along = test_below(r, 2) == 0;
     (void)s;
     mill_coded c = mill_encode(p, ws, 0);
     c.mg = (float)(1e10 * test_normal(r));
@@ -135,7 +136,7 @@ hostile_codes(test_rng *r, const mill_piece *p, const mill_setting *s, ckpi_scra
         for (size_t k = 0; k < 3; k++)
             y[k] = (float *)guard_copy(p->base, p->n * sizeof(float));
         assert_ok(ckpi_quant_decode_v(&p->in.grid, c.out.vcode, y[0], ws, cpus[i], NULL));
-        assert_ok(ckpi_quant_decode_m(&p->in.grid, c.out.vcode, c.out.mcode, c.mg, y[1], ws, cpus[i], NULL));
+        assert_ok(ckpi_quant_decode_m(&p->in.grid, c.out.vcode, c.out.mcode, c.mg, along, y[1], ws, cpus[i], NULL));
         assert_ok(ckpi_quant_decode_w(&p->in.grid, c.out.vcode, c.out.wcode, &p->in.wstep, p->in.w_dtype, p->in.key, y[2], ws, cpus[i], NULL));
         for (size_t k = 0; k < 3 && i != 0; k++) {
             assert_same_floats(x[0][k], y[k], p->n);

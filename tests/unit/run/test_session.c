@@ -130,7 +130,7 @@ error_does_not_add_up(void **state)
 {
     for (ckp_profile p = CKP_PROFILE_RESUME; p <= CKP_PROFILE_SMALL; p++) {
         const char *dir = model_path(state, ckp_profile_name(p));
-        const double step = 1.5 * (p == CKP_PROFILE_RESUME ? 1.5 : 2.4);
+        const double step = 1.5 * (p == CKP_PROFILE_RESUME ? 1.6 : 2.4);
         model m, got;
 
         model_small(&m, "loop");
