@@ -4,9 +4,9 @@
     make bench-quality TASK=a          (a) GPT on text, also with b2 = 0.999; (b) ViT; (c) ResNet with BatchNorm and SGD; (d) fine-tuned MiniLM
 
 Every finished run is a row of bench/results/quality-TASK.csv (QUICK=1: of build/bench/quality-quick-TASK.csv). A run that stands there,
-measured with the same sources, is skipped, and after BUDGET minutes (55) none is begun: the bench goes on where it stopped when it is
-called again. ONLY=plain, baseline or ckpress runs just those. JOBS (2) runs go side by side, a thread each. At the end, and with REPORT=1 alone: the table in docs/quality.md, plots and
-MUST lines (QUICK=1: below build/bench).
+measured with the same sources (ckpress: the same coding), is skipped, and after BUDGET minutes (55) none is begun: the bench goes on where
+it stopped when it is called again. ONLY=plain, baseline or ckpress runs just those. JOBS (2) runs go side by side, a thread each. At the
+end, and with REPORT=1 alone: the table in docs/quality.md, plots and MUST lines (QUICK=1: below build/bench).
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ import quality_data
 import quality_report
 import torch
 from baselines import CODERS, SETTINGS
+from quality_coding import fingerprint
 from quality_runs import TASKS, chain, interrupted, plain
 from quality_systems import DYNAQUANT, unavailable
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LETTERS = {"a": ("gpt", "gpt-b2-0.999"), "b": ("vit",), "c": ("resnet",), "d": ("minilm",)}
 FILES = {"a": "gpt", "b": "vit", "c": "resnet", "d": "minilm"}
-FIELDS = ("commit", "seed", "machine", "compiler", "task", "system", "setting", "restores", "steps", "saves", "params", "bits", "bits_w", "loss",
-          "loss_plain", "gap", "slope", "saved_gap", "final_gap", "step_s", "stall_s", "save_s", "eval_s", "evaluations", "restore_s",
+FIELDS = ("commit", "coding", "seed", "machine", "compiler", "task", "system", "setting", "restores", "steps", "saves", "params", "bits", "bits_w",
+          "loss", "loss_plain", "gap", "slope", "saved_gap", "final_gap", "step_s", "stall_s", "save_s", "eval_s", "evaluations", "restore_s",
           "run_s")  # fmt: skip
 KEY = ("task", "system", "setting", "restores", "seed")
 SWEEP = ("small:2", "resume:0.6", "resume:0.3", "resume:0.1")  # ckpress's curve, with resume and small
@@ -41,7 +42,8 @@ FLOOR, SEEDS = 6, 3  # uninterrupted runs; runs of everything else
 Row = dict[str, Any]
 Job = tuple[str, str, int, int]  # system, setting, restores, seed
 
-# What a row depends on: after a change of the library, trainings left alone and rivals need not run again.
+# What a row depends on: after a change of the library, trainings left alone and rivals need not run again, nor does ckpress while what it
+# codes is the same (quality_coding.py).
 TRAINING = ("demo/model.py", *(f"bench/quality_{part}.py" for part in ("task", "data", "gpt", "images", "minilm", "runs")))
 SOURCES = {"plain": TRAINING, "baseline": (*TRAINING, "bench/quality_rivals.py", "bench/baselines"), "ckpress": (*TRAINING, "bench/quality_systems.py", "src", "include", "python")}  # fmt: skip
 
@@ -133,6 +135,7 @@ class Bench:
         self.only = os.environ.get("ONLY", "")
         self.width = int(os.environ.get("JOBS", "2"))
         self.commits = {kind: commit(kind) for kind in SOURCES}
+        self.coding = fingerprint() if self.only in ("", "ckpress") else ""
         self.machine, self.compiler = machine()
         self.failed, self.left = 0, 0
 
@@ -147,7 +150,8 @@ class Bench:
                 told.add((system, setting))
                 print(f"{task} {system} {setting}: skipped, {why}", flush=True)
             name = f"{setting} 32" if system == "chain" else setting  # the last row of a chain
-            key = {"commit": self.commits[kind_of(system)], "task": task, "system": system, "setting": name, "restores": restores, "seed": seed}
+            same = {"coding": self.coding} if kind_of(system) == "ckpress" else {"commit": self.commits[kind_of(system)]}
+            key = {**same, "task": task, "system": system, "setting": name, "restores": restores, "seed": seed}
             if not why and not results.find(**key):
                 out.append(job)
         return out
@@ -183,7 +187,8 @@ class Bench:
             return
         for row in rows:
             kind = kind_of(row["system"])
-            results.add({"commit": self.commits[kind], "machine": self.machine, "compiler": self.compiler, **row})
+            coding = self.coding if kind == "ckpress" else ""
+            results.add({"commit": self.commits[kind], "coding": coding, "machine": self.machine, "compiler": self.compiler, **row})
             print(" ".join(f"{k} {row[k]:.4g}" if isinstance(row[k], float) else str(row[k])
                            for k in (*KEY, "loss", "gap", "bits", "run_s") if k in row), flush=True)  # fmt: skip
 

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import inspect
+import json
 import pathlib
 from typing import Any
 
 import ckpress
 import safetensors.torch
+import xxhash
 from baselines import CODERS
 from quality_rivals import Baseline, Cost, Model, Optimizer, Timer
 
@@ -41,6 +43,7 @@ class Ckpress:
             safetensors.torch.save_file(loaded, self.options["base"])
         self.keys = setting.endswith("+key")
         self._evaluated = 0.0
+        make_run(self.place, task.seed)
         self._open()
 
     def _validate(self, model: Model) -> float:
@@ -87,6 +90,13 @@ class Ckpress:
             with ckpress.open(f"{self.place}@{entry.step}") as f:
                 moments += sum(f.info["stored_by_role"].get(role, 0) for role in MOMENTS)
         return total, total - moments
+
+
+def make_run(place: pathlib.Path, seed: int) -> None:
+    """An empty run whose random phases follow from the seed, where a run draws them otherwise: docs/format.md, run.json."""
+    place.mkdir()
+    text = json.dumps({"ckpress_run": 1, "features": [], "run": f"{seed:032x}", "created": 0, "library": ""}, indent=1)[:-2]
+    (place / "run.json").write_text(f'{text},\n "hash": "{xxhash.xxh3_128_hexdigest(text.encode())}"\n}}\n')
 
 
 def options(system: str, setting: str) -> tuple[Any, dict[str, Any]]:

@@ -67,15 +67,16 @@ ckpi_moments_sample(ckpi_reach *out, const ckpi_enc_in *in)
     ckpi_fp_leave(env);
 }
 
+/* Momentum of SGD has none: what directions hold of convolutions does not pay (docs/decisions/0014). */
 static ckp_status
-code_piece(ckpi_low *low, float *mg, const ckpi_fac *f, const int8_t *u, double step, double share, int8_t *code, ckpi_scratch *ws, uint32_t cpu,
-           ckp_error *err)
+code_piece(ckpi_low *low, float *mg, const ckpi_fac *f, bool directions, const int8_t *u, double step, double share, int8_t *code, ckpi_scratch *ws,
+           uint32_t cpu, ckp_error *err)
 {
     ckpi_three three;
     ckp_status st = CKP_OK;
 
     *low = (ckpi_low){.rows = f->rows, .cols = f->cols};
-    if (!f->blocks)
+    if (directions && !f->blocks)
         st = ckpi_low_fit(low, u, f->n, f->cols, share, ws, cpu, err);
     if (st == CKP_OK)
         st = ckpi_three_code(&three, u, f->n, low, share, AT_MOST, code, ws, cpu, err);
@@ -104,7 +105,7 @@ ckpi_moments_code(ckpi_moments *out, const ckpi_group *g, const ckpi_factors *fa
         return CKP_OK;
     }
     for (size_t k = 0; st == CKP_OK && k < n; k++) {
-        st = code_piece(&low[k], &out->mg[k], &fac->at[k], staged + at, (double)step[k], (double)share[k], code + at, ws, cpu, err);
+        st = code_piece(&low[k], &out->mg[k], &fac->at[k], g->has_v, staged + at, (double)step[k], (double)share[k], code + at, ws, cpu, err);
         /* from here on in m's own unit, as mg */
         if (st == CKP_OK && low[k].rank != 0) {
             low[k].gain = (float)((double)low[k].gain * (double)step[k]);

@@ -67,6 +67,15 @@ key_share(const ckpi_pass *p)
     return p->key && !p->lone ? 0.5 : 1.0;
 }
 
+/* SGD goes on from where its weights are, undivided by the size of the gradient (docs/decisions/0014). */
+#define MOMENTUM_FINER 0.75
+
+static double
+finer_of(const ckpi_pass *p, const ckpi_group *grp)
+{
+    return (grp->fine ? ldexp(1.0, -p->set->fine_shift) : 1.0) * (grp->m_role == CKP_ROLE_MOMENTUM ? MOMENTUM_FINER : 1.0);
+}
+
 /* Of a key on a base model, weights that are there too are no more than a delta. */
 static double
 tensor_share(const ckpi_pass *p, uint32_t tensor)
@@ -113,7 +122,7 @@ ckpi_pass_wstep(const ckpi_pass *p, size_t g, uint32_t tensor)
         return named_wstep(p, grp, tensor, d->step[tensor]);
     if (grp->role == CKP_ROLE_AVERAGE)
         return average_wstep(p, grp, tensor);
-    const double finer = (grp->fine ? ldexp(1.0, -p->set->fine_shift) : 1.0) * (p->on_model ? tensor_share(p, tensor) : 1.0);
+    const double finer = finer_of(p, grp) * (p->on_model ? tensor_share(p, tensor) : 1.0);
     /* f as the movement rule left it: the clamps move along */
     const double f = d->rms_all > 0.0 ? d->q0 / d->rms_all : 0.0;
     /* gains of norms have an RMS of 1 and matter far more than a share of that: small tensors count as no larger than the model's weights */

@@ -241,7 +241,7 @@ set_factors(const ckpi_pass *p, size_t g, size_t k, const ckpi_enc_in *in, ckpi_
 #define FACTORS_HIGH 0x1p9F
 
 /* Adam divides momentum by the gradient's size, and a few large values pass as more of its noise. SGD does not: it feels their sum of squares. */
-#define MOMENTUM_SHARE 2.4
+#define MOMENTUM_SHARE 3.2
 /* Beyond this every doubling costs a third of a bit and changes little. */
 #define SHARE_AT_MOST 0.1
 /* Of the profile's share, by what a piece's moments are worth. */

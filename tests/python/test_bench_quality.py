@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 
 import quality  # noqa: E402
+import quality_coding  # noqa: E402
 import quality_gpt  # noqa: E402
 import quality_report  # noqa: E402
 import quality_rivals  # noqa: E402
@@ -153,9 +154,20 @@ def test_a_run_that_stands_there_is_skipped(tmp_path, monkeypatch):
     todo = bench._missing("gpt", results)
     assert ("plain", "", 0, 1) in todo
     results.add({"commit": bench.commits["plain"], "task": "gpt", "system": "plain", "setting": "", "restores": 0, "seed": 1})
-    assert bench._missing("gpt", results) == [j for j in todo if j != ("plain", "", 0, 1)]
+    results.add({"commit": "other", "coding": bench.coding, "task": "gpt", "system": "ckpress", "setting": "small", "restores": 10, "seed": 1})
+    results.add({"commit": bench.commits["ckpress"], "coding": "other", "task": "gpt", "system": "ckpress", "setting": "resume", "restores": 10, "seed": 1})
+    assert bench._missing("gpt", results) == [j for j in todo if j not in (("plain", "", 0, 1), ("ckpress", "small", 10, 1))]
     bench.run("gpt", results)  # no time is left: nothing is begun
-    assert bench.left == len(todo) - 1 and len(results.rows) == 1
+    assert bench.left == len(todo) - 2 and len(results.rows) == 3
+
+
+def test_coding_has_a_fingerprint(monkeypatch):
+    run = quality_coding.RUNS[0]
+    monkeypatch.setattr(quality_coding, "RUNS", (run,))
+    one = quality_coding.fingerprint()
+    assert quality_coding.fingerprint() == one
+    monkeypatch.setattr(quality_coding, "RUNS", ((run[0], "resume:0.9", *run[2:]),))
+    assert quality_coding.fingerprint() != one
 
 
 def test_systems_that_this_build_lacks_are_named():

@@ -84,7 +84,7 @@ pieces_have_their_own(void **state)
     ckpi_piece piece[3] = {{0, 0, ROWS * COLS}, {1, 0, LONG}, {2, 0, 64 * 64}};
     const size_t cols[3] = {COLS, 0, 64};
     const float step[3] = {0.5F, 2.0F, 1.0F}, share[3] = {0.05F, 0.05F, 0.05F};
-    const ckpi_group g = {.piece = piece, .n_pieces = 3, .n = ROWS * COLS + LONG + 64 * 64};
+    ckpi_group g = {.has_v = true, .piece = piece, .n_pieces = 3, .n = ROWS * COLS + LONG + 64 * 64};
     (void)state;
     test_rng r = test_rng_new("pieces");
     ckpi_scratch *ws = ckpi_scratch_new();
@@ -111,6 +111,10 @@ pieces_have_their_own(void **state)
     assert_ok(ckpi_moments_code(&m, &g, &fac, u, step, NULL, ws, ckpi_cpu(), NULL));
     assert_true(m.low == NULL && m.code == u);
     assert_memory_equal(m.mg, step, sizeof step);
+    /* momentum has no directions */
+    g.has_v = false;
+    assert_ok(ckpi_moments_code(&m, &g, &fac, u, step, share, ws, ckpi_cpu(), NULL));
+    assert_true(m.low == NULL && m.mg[0] > 0.0F);
     free(y);
     free(u);
     ckpi_factors_free(&fac);
