@@ -81,6 +81,12 @@ typedef struct ckpi_export ckpi_export;
 CKP_MUST_USE ckp_status ckpi_tree_st_header(const void *tree, size_t tree_len, const void **header, size_t *len, ckp_error *err);
 
 /*
+ * The pairs of __metadata__ in that header, by key; a fn that returns false (out of memory) ends it with CKP_ENOMEM.
+ * @return as ckpi_tree_st_header.
+ */
+CKP_MUST_USE ckp_status ckpi_tree_st_metadata(const void *tree, size_t tree_len, bool (*fn)(void *user, const char *key, const char *value),
+                                              void *user, ckp_error *err);
+/*
  * The byte-identical safetensors file: `header` as it was read; t[] must be what it describes, in file order (CKP_EMISMATCH otherwise).
  * Data must be fed in the order of t[]. w stays the caller's (not finished or published).
  */

@@ -26,6 +26,8 @@ typedef struct ckpi_st {
     ckpi_io_arena arena;         /* names and shapes */
     ckpi_st_entry *t;         /* in file order: by offset */
     size_t n, cap;
+    const char **meta;        /* __metadata__: keys and values in turn, by key */
+    size_t n_meta;            /* pairs */
     uint64_t data_bytes;
 } ckpi_st;
 

@@ -167,7 +167,8 @@ parse_tensor(parser *p, ckpi_json_str name, uint64_t at)
 
 /* ---- metadata ---- */
 
-typedef struct keys { const char **k; size_t n, cap; } keys;
+/* Keys and values in turn. */
+typedef struct pairs { const char **k; size_t n, cap; } pairs;
 
 static int
 by_text(const void *a, const void *b)
@@ -176,22 +177,23 @@ by_text(const void *a, const void *b)
 }
 
 static bool
-keys_add(keys *k, const char *key)
+pairs_add(pairs *k, const char *key, const char *value)
 {
     if (k->n == k->cap) {
         const size_t cap = k->cap == 0 ? 16 : k->cap * 2;
-        const char **p = ckpi_realloc(k->k, cap, sizeof *p);
+        const char **p = ckpi_realloc(k->k, cap, 2 * sizeof *p);
         if (p == NULL)
             return false;
         k->k = p;
         k->cap = cap;
     }
-    k->k[k->n++] = key;
+    k->k[2 * k->n] = key;
+    k->k[2 * k->n++ + 1] = value;
     return true;
 }
 
 static ckp_status
-metadata_pairs(parser *p, keys *all)
+metadata_pairs(parser *p, pairs *all)
 {
     ckpi_json_str key, value;
     bool ok = ckpi_json_take(&p->j, '{');
@@ -201,7 +203,7 @@ metadata_pairs(parser *p, keys *all)
             return ckpi_fail_at(p->err, CKP_ECORRUPT, CKPI_ST_PREFIX + p->j.pos,
                                 "safetensors header: __metadata__ '%.100s' is not a string", key.p);
         ok = ok && ckpi_json_string(&p->j, &p->st->arena, &value);
-        if (ok && !keys_add(all, key.p))
+        if (ok && !pairs_add(all, key.p, value.p))
             return ckpi_fail(p->err, CKP_ENOMEM, "safetensors header: out of memory");
     }
     return p->j.fault == NULL ? CKP_OK : json_fault(p);
@@ -210,18 +212,19 @@ metadata_pairs(parser *p, keys *all)
 static ckp_status
 parse_metadata(parser *p, uint64_t at)
 {
-    keys all = {0};
+    pairs all = {0};
     if (p->has_metadata)
         return ckpi_fail_at(p->err, CKP_ECORRUPT, at, "safetensors header: duplicate key '__metadata__'");
     p->has_metadata = true;
     ckp_status st = metadata_pairs(p, &all);
     if (st == CKP_OK && all.n > 1) {
-        qsort(all.k, all.n, sizeof *all.k, by_text);
+        qsort(all.k, all.n, 2 * sizeof *all.k, by_text);
         for (size_t i = 1; i < all.n && st == CKP_OK; i++)
-            if (strcmp(all.k[i - 1], all.k[i]) == 0)
-                st = ckpi_fail_at(p->err, CKP_ECORRUPT, at, "safetensors header: duplicate key '%.100s' in __metadata__", all.k[i]);
+            if (strcmp(all.k[2 * i - 2], all.k[2 * i]) == 0)
+                st = ckpi_fail_at(p->err, CKP_ECORRUPT, at, "safetensors header: duplicate key '%.100s' in __metadata__", all.k[2 * i]);
     }
-    free(all.k);
+    p->st->meta = all.k;         /* freed with the rest, also on failure */
+    p->st->n_meta = all.n;
     return st;
 }
 
@@ -329,6 +332,7 @@ void
 ckpi_st_free(ckpi_st *st)
 {
     free(st->t);
+    free(st->meta);
     ckpi_io_arena_free(&st->arena);
     *st = (ckpi_st){0};
 }
