@@ -20,7 +20,7 @@ _ckpress() {
     --threads|-T) return ;;
     esac
     if [ "$COMP_CWORD" = 1 ] || [ "${COMP_WORDS[1]}" = help ]; then
-        COMPREPLY=($(compgen -W "compress decompress plan info ls verify extract report prune salvage help version" -- "$word"))
+        COMPREPLY=($(compgen -W "compress decompress plan info ls log diff verify extract report prune salvage help version" -- "$word"))
         return
     fi
     case ${COMP_WORDS[1]} in
@@ -29,6 +29,8 @@ _ckpress() {
     plan) options="--profile --target-bits --target-ratio --max-error -T --threads --json --progress -q --quiet -h --help " ;;
     info) options="--base --json -q --quiet -v --verbose -h --help " ;;
     ls) options="--base --json -q --quiet -h --help " ;;
+    log) options="--reverse --json -q --quiet -h --help " ;;
+    diff) options="--base --all --exit-code --json --progress -q --quiet -h --help " ;;
     verify) options="--base --structure --data --decode -T --threads --json -q --quiet -h --help " ;;
     extract) options="-o --output -f --force --base --format --as --progress -q --quiet -h --help " ;;
     report) options="-o --output -f --force --json -q --quiet -h --help " ;;

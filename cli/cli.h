@@ -7,6 +7,7 @@
 #define CLI_H
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <ckpress/ckpress.h>
 
 /* Exit codes, by family of status: scripts rely on them (see the man page). */
@@ -17,7 +18,8 @@ enum {
     CLI_DATA = 3,           /* damaged, truncated, not such a file, wrong base, unsafe */
     CLI_UNSUPPORTED = 4,    /* a type, feature or format version that this version does not know */
     CLI_BUSY = 5,           /* another writer, a limit or memory */
-    CLI_BUG = 6             /* a bug in ckpress */
+    CLI_BUG = 6,            /* a bug in ckpress */
+    CLI_DIFFERS = 7         /* diff --exit-code: no failure, but a difference */
 };
 
 typedef enum cli_opt {
@@ -42,6 +44,9 @@ typedef enum cli_opt {
     CLI_OPT_KEEP_EVERY,
     CLI_OPT_KEEP_BEST,
     CLI_OPT_MAX_BYTES,
+    CLI_OPT_REVERSE,
+    CLI_OPT_ALL,
+    CLI_OPT_EXIT_CODE,
     CLI_OPT_THREADS,
     CLI_OPT_JSON,
     CLI_OPT_MAN,
@@ -52,7 +57,7 @@ typedef enum cli_opt {
     CLI_OPT_HELP,
     CLI_OPT_COUNT
 } cli_opt;
-#define CLI_HAS(opt) (1u << (opt))
+#define CLI_HAS(opt) (UINT64_C(1) << (opt))
 /* What every command takes. */
 #define CLI_COMMON (CLI_HAS(CLI_OPT_QUIET) | CLI_HAS(CLI_OPT_HELP))
 
@@ -81,7 +86,7 @@ typedef struct cli_args {
     ckp_verify_level level;
     ckp_retention rules;
     char *metric;            /* of rules, owned */
-    bool as_f32, dry_run, force, json, man, completion, progress, quiet, verbose, help;
+    bool all, as_f32, dry_run, exit_code, force, json, man, completion, progress, quiet, reverse, verbose, help;
 } cli_args;
 
 typedef struct cli_command {
@@ -89,15 +94,15 @@ typedef struct cli_command {
     const char *args;        /* as in a usage line */
     const char *summary;     /* one line, no full stop */
     const char *text;        /* paragraphs; lines that begin with two spaces are kept as they are */
-    unsigned options;        /* CLI_HAS(...) of each */
+    uint64_t options;        /* CLI_HAS(...) of each */
     size_t min_args, max_args;
     int (*run)(const cli_args *a);   /* returns an exit code */
 } cli_command;
 
 /* NULL-terminated. */
 extern const cli_command *const cli_commands[];
-extern const cli_command cli_cmd_compress, cli_cmd_decompress, cli_cmd_plan, cli_cmd_info, cli_cmd_ls, cli_cmd_verify, cli_cmd_salvage, cli_cmd_extract, cli_cmd_prune,
-    cli_cmd_report, cli_cmd_help, cli_cmd_version;
+extern const cli_command cli_cmd_compress, cli_cmd_decompress, cli_cmd_plan, cli_cmd_info, cli_cmd_ls, cli_cmd_log, cli_cmd_diff, cli_cmd_verify, cli_cmd_salvage,
+    cli_cmd_extract, cli_cmd_prune, cli_cmd_report, cli_cmd_help, cli_cmd_version;
 const cli_command *cli_find(const char *name);
 
 /* Parses what follows the command's name. CLI_OK or CLI_USAGE (told on stderr); cli_args_free in either case. */

@@ -13,16 +13,6 @@
 typedef struct listing { cli_table tab; cli_json j; bool json; uint64_t n, bad; char *model; } listing;
 
 static void
-saved_at(cli_text *t, int64_t unix_seconds)
-{
-    struct tm tm;
-    const time_t at = (time_t)unix_seconds;
-
-    if (unix_seconds <= 0 || localtime_r(&at, &tm) == NULL || strftime(t->s, sizeof t->s, "%Y-%m-%d %H:%M", &tm) == 0)
-        (void)snprintf(t->s, sizeof t->s, "-");
-}
-
-static void
 json_entry(cli_json *j, const ckp_list_entry *e)
 {
     ckp_metric m = {0};
@@ -58,12 +48,43 @@ is_exact(const ckp_list_entry *e)
     return false;
 }
 
+/* One word in the table, the reason under it. */
+static void
+add_health(cli_table *tab, const char *health)
+{
+    const size_t n = strcspn(health, ":");
+    cli_text t;
+
+    (void)snprintf(t.s, sizeof t.s, "%.*s", (int)n, health);
+    cli_table_add(tab, t.s);
+    if (health[n] == ':')
+        cli_table_note(tab, health + n + 1 + strspn(health + n + 1, " "));
+}
+
+static void
+table_entry(cli_table *tab, const ckp_list_entry *e)
+{
+    const bool whole = e->sequence != 0;     /* it has a manifest */
+    cli_text t;
+
+    (void)snprintf(t.s, sizeof t.s, "%llu", (unsigned long long)e->step);
+    cli_table_add(tab, t.s);
+    cli_table_add(tab, !whole ? "-" : is_exact(e) ? (e->is_delta ? "delta, exact" : "key, exact") : e->is_delta ? "delta" : "key");
+    cli_table_add(tab, whole ? cli_size(&t, e->stored_bytes) : "-");
+    cli_table_add(tab, whole ? cli_bits(&t, e->stored_bytes, e->params) : "-");
+    cli_table_add(tab, whole ? cli_ratio(&t, e->raw_bytes, e->stored_bytes) : "-");
+    /* from its name: the base itself may be gone */
+    (void)snprintf(t.s, sizeof t.s, "%llu", strncmp(e->base_dir, "step-", 5) == 0 ? strtoull(e->base_dir + 5, NULL, 10) : 0);
+    cli_table_add(tab, e->base_dir[0] != '\0' ? t.s : e->base_model != NULL ? "model" : "-");
+    cli_table_add(tab, cli_when(&t, e->saved_unix, false));
+    cli_table_add(tab, e->saved_unix > 0 ? cli_duration(&t, (int64_t)time(NULL) - e->saved_unix) : "-");
+    add_health(tab, e->health);
+}
+
 static int
 list_entry(void *user, const ckp_list_entry *e)
 {
     listing *l = user;
-    const bool whole = e->sequence != 0;     /* it has a manifest */
-    cli_text t;
 
     l->n++;
     l->bad += strcmp(e->health, "ok") != 0;
@@ -71,22 +92,11 @@ list_entry(void *user, const ckp_list_entry *e)
         json_entry(&l->j, e);
         return 0;
     }
-    (void)snprintf(t.s, sizeof t.s, "%llu", (unsigned long long)e->step);
-    cli_table_add(&l->tab, t.s);
-    cli_table_add(&l->tab, !whole ? "-" : is_exact(e) ? (e->is_delta ? "delta, exact" : "key, exact") : e->is_delta ? "delta" : "key");
-    cli_table_add(&l->tab, whole ? cli_size(&t, e->stored_bytes) : "-");
-    cli_table_add(&l->tab, whole ? cli_bits(&t, e->stored_bytes, e->params) : "-");
-    cli_table_add(&l->tab, whole ? cli_ratio(&t, e->raw_bytes, e->stored_bytes) : "-");
-    /* from its name: the base itself may be gone */
-    (void)snprintf(t.s, sizeof t.s, "%llu", strncmp(e->base_dir, "step-", 5) == 0 ? strtoull(e->base_dir + 5, NULL, 10) : 0);
-    cli_table_add(&l->tab, e->base_dir[0] != '\0' ? t.s : e->base_model != NULL ? "model" : "-");
+    table_entry(&l->tab, e);
     if (e->base_model != NULL) {
         free(l->model);
         l->model = cli_copy(e->base_model);
     }
-    saved_at(&t, e->saved_unix);
-    cli_table_add(&l->tab, t.s);
-    cli_table_add(&l->tab, e->health);
     return cli_signal();
 }
 
@@ -117,11 +127,11 @@ tell_model(const char *dir, const char *model)
 static int
 list_run(const char *path, const cli_args *a)
 {
-    static const char *const head[] = {"STEP", "KIND", "SIZE", "BITS/PARAM", "RATIO", "BASE", "SAVED", "HEALTH"};
+    static const char *const head[] = {"STEP", "KIND", "SIZE", "BITS/PARAM", "RATIO", "BASE", "SAVED", "AGE", "HEALTH"};
     listing l = {.json = a->json};
     ckp_error e = {0};
 
-    cli_table_init(&l.tab, "rlrrrrll");
+    cli_table_init(&l.tab, "rlrrrrlrl");
     for (size_t i = 0; i < sizeof head / sizeof *head; i++)
         cli_table_add(&l.tab, head[i]);
     if (a->json)
@@ -260,8 +270,9 @@ const cli_command cli_cmd_ls = {
     .name = "ls",
     .args = "FILE | RUN[@STEP]",
     .summary = "List the tensors of a file, or the checkpoints of a run",
-    .text = "Of a run, its checkpoints in the order in which they were saved, then directories that look like one and are none, with the\n"
-            "reason; \"exact\" is a save of a lossy run whose weights are not lossy. With @STEP, the tensors of that checkpoint. Damage that structure alone does not show is found by 'ckpress verify'.\n"
+    .text = "Of a run, its checkpoints in the order in which they were saved, then directories that look like one and are none, with what is wrong\n"
+            "below the line; \"exact\" is a save of a lossy run whose weights are not lossy. With @STEP, the tensors of that checkpoint. Damage\n"
+            "that structure alone does not show is found by 'ckpress verify'; 'ckpress log' tells how the run came about.\n"
             "\n"
             "  ckpress ls runs/gpt\n"
             "  ckpress ls model.ckp --json",

@@ -102,7 +102,7 @@ report_run(const cli_args *a)
     if (code == CLI_OK && page && strcmp(path, "-") != 0 && !a->force && access(path, F_OK) == 0)
         code = cli_fail(CLI_FILES, "%s: it exists already; -f replaces it.", path);
     if (code == CLI_OK)
-        code = report_gather(&r, place.path);
+        code = report_gather(&r, place.path, true);
     if (code == CLI_OK && page)
         code = page_to(&r, path, a);
     if (code == CLI_OK && a->json)

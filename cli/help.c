@@ -13,6 +13,7 @@ const char *const cli_exit_text[] = {
     "a type, feature or format version that this version does not know",
     "another writer is at work, or a limit or the memory does not suffice",
     "a bug in ckpress",
+    "diff --exit-code: the two differ",
     NULL,
 };
 
@@ -148,7 +149,7 @@ cli_help_man(void)
 /* ---- bash --------------------------------------------------------------------------------------------------------- */
 
 static void
-bash_options(unsigned options)
+bash_options(uint64_t options)
 {
     for (int i = 0; i < CLI_OPT_COUNT; i++) {
         if ((options & CLI_HAS(i)) == 0)

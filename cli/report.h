@@ -8,7 +8,7 @@
 #ifndef CLI_REPORT_H
 #define CLI_REPORT_H
 #include <ckpress/run_inspect.h>
-#include "ui.h"
+#include "json.h"
 
 #define REPORT_SLOTS 240
 #define REPORT_LOOKS 64
@@ -36,6 +36,7 @@ typedef struct report_point {
     unsigned chain;
     ckp_profile profile;
     char *dir, *base_dir, *parent_dir;
+    char *base_model;            /* of a key; NULL: none */
     char *problem;               /* NULL: none */
     uint64_t part_bytes[REPORT_PARTS];
     uint64_t stored_by_role[CKP_ROLE_COUNT_], overhead_bytes;
@@ -53,7 +54,7 @@ typedef struct report_series {
 
 typedef struct report_list { report_series *v; size_t n; bool cut; } report_list;
 
-typedef struct report_odd { char *dir, *what; } report_odd;
+typedef struct report_odd { char *dir, *what; uint64_t step; } report_odd;
 
 typedef struct report {
     const char *path;
@@ -65,16 +66,23 @@ typedef struct report {
     size_t n_odd;                /* all of them */
     char **name;                 /* of tensors, shared by the points */
     size_t n_names, names_cap;
+    bool tensors;                /* are looked at */
 } report;
 
-/* Reads a run. Exit code, told on stderr. report_free in either case. */
-int report_gather(report *r, const char *path);
+/* Reads a run; tensors too, or only what manifests and indexes say of whole checkpoints. Exit code, told on stderr. report_free in either case. */
+int report_gather(report *r, const char *path, bool tensors);
 void report_free(report *r);
 
 /* Name of the run: the last part of its path. */
 const char *report_title(const report *r);
 /* A series by its name; NULL when no checkpoint has it. */
 const report_series *report_find(const report_list *l, const char *name);
+/* The point that is the directory `dir`; NULL: none. */
+const report_point *report_point_of(const report *r, const char *dir);
+/* The value of a series at point i; NaN where it has none. */
+double report_value(const report_list *l, const char *name, size_t i);
+/* A save of a lossy run whose weights are exact: its last one, or one that missed its budget. */
+bool report_is_exact(const report *r, size_t i);
 /* Whether a metric is one of ckpress' own measurements. */
 bool report_is_own(const char *name);
 /* The newest point whose tensors were looked at, and the newest of those whose weights were coded with an error, or the first one; NULL: none. */
@@ -92,6 +100,9 @@ double report_bits(const report_point *p, double bytes);
 
 void report_page(FILE *f, const report *r);
 void report_json(const report *r);
+/* Parts of the JSON: the fields of point i, inside an object; what is no checkpoint, as an array. */
+void report_json_point(cli_json *j, const report *r, size_t i);
+void report_json_odd(cli_json *j, const report *r);
 
 /* Parts of the page. report_plots has sections with tables too. */
 void report_plots(FILE *f, const report *r);

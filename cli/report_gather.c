@@ -161,7 +161,8 @@ add_point(report *r, const ckp_list_entry *e, const ckp_checkpoint *ck, const ck
     report_point *p = &r->point[r->n];
     *p = (report_point){.step = e->step, .sequence = e->sequence, .stored_bytes = e->stored_bytes, .raw_bytes = e->raw_bytes, .params = e->params,
                         .restore_count = e->restore_count, .saved_unix = e->saved_unix, .is_delta = e->is_delta, .chain = e->chain,
-                        .profile = e->profile, .dir = cli_copy(e->dir), .base_dir = cli_copy(e->base_dir), .parent_dir = cli_copy(e->parent_dir)};
+                        .profile = e->profile, .dir = cli_copy(e->dir), .base_dir = cli_copy(e->base_dir), .parent_dir = cli_copy(e->parent_dir),
+                        .base_model = e->base_model != NULL ? cli_copy(e->base_model) : NULL};
     if (strcmp(e->health, "ok") != 0)
         p->problem = cli_copy(e->health);
     else if (ck == NULL)
@@ -172,7 +173,7 @@ add_point(report *r, const ckp_list_entry *e, const ckp_checkpoint *ck, const ck
         ckp_checkpoint_info i = {.size = sizeof i};
         ckp_checkpoint_get_info(ck, &i);
         add_parts(p, &i);
-        if (is_look(r))
+        if (r->tensors && is_look(r))
             add_tensors(r, p, ck);
     }
     for (size_t i = 0; ckp_list_entry_metric(e, i, &m); i++)
@@ -191,7 +192,7 @@ take(void *user, const ckp_list_entry *e, const ckp_checkpoint *ck, const ckp_er
         add_point(r, e, ck, why);
     } else {
         if (r->n_odd < REPORT_ODD)
-            r->odd[r->n_odd] = (report_odd){cli_copy(e->dir), cli_copy(e->health)};
+            r->odd[r->n_odd] = (report_odd){cli_copy(e->dir), cli_copy(e->health), e->step};
         r->n_odd++;
     }
     return cli_signal();
@@ -205,11 +206,11 @@ count(void *user, const ckp_list_entry *e)
 }
 
 int
-report_gather(report *r, const char *path)
+report_gather(report *r, const char *path, bool tensors)
 {
     ckp_error e = {0};
 
-    *r = (report){.path = path};
+    *r = (report){.path = path, .tensors = tensors};
     ckp_status st = ckp_run_list(path, count, &r->expected, &e);
     if (st == CKP_OK)
         st = ckp_run_inspect(path, take, r, &e);
@@ -234,6 +235,7 @@ report_free(report *r)
         free(r->point[i].dir);
         free(r->point[i].base_dir);
         free(r->point[i].parent_dir);
+        free(r->point[i].base_model);
         free(r->point[i].problem);
         free(r->point[i].tensor);
     }
@@ -262,6 +264,28 @@ report_title(const report *r)
         if (*from == '/' && from[1] != '/' && from[1] != '\0')
             name = from + 1;
     return name;
+}
+
+const report_point *
+report_point_of(const report *r, const char *dir)
+{
+    for (size_t i = r->n; i-- > 0;)
+        if (strcmp(r->point[i].dir, dir) == 0)
+            return &r->point[i];
+    return NULL;
+}
+
+double
+report_value(const report_list *l, const char *name, size_t i)
+{
+    const report_series *s = report_find(l, name);
+    return s != NULL && s->has[i] ? s->value[i] : (double)NAN;
+}
+
+bool
+report_is_exact(const report *r, size_t i)
+{
+    return report_value(&r->settings, "step", i) == 0.0;
 }
 
 bool

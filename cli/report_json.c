@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The figures of a report, all of them, as JSON on standard output. */
-#include "json.h"
 #include "report.h"
 
 static void
@@ -39,18 +38,18 @@ json_series(cli_json *j, const char *key, const report_list *l, size_t i)
     cli_json_close(j, '}');
 }
 
-static void
-json_point(cli_json *j, const report *r, size_t i)
+void
+report_json_point(cli_json *j, const report *r, size_t i)
 {
     const report_point *p = &r->point[i];
 
-    cli_json_open(j, NULL, '{');
     cli_json_str(j, "dir", p->dir);
     cli_json_u64(j, "step", p->step);
     cli_json_u64(j, "sequence", p->sequence);
     cli_json_str(j, "kind", p->is_delta ? "delta" : "key");
     cli_json_u64(j, "chain_length", p->chain);
     cli_json_str(j, "base", p->base_dir[0] != '\0' ? p->base_dir : NULL);
+    cli_json_str(j, "base_model", p->base_model);
     cli_json_str(j, "parent", p->parent_dir[0] != '\0' ? p->parent_dir : NULL);
     cli_json_str(j, "profile", ckp_profile_name(p->profile));
     cli_json_u64(j, "restore_count", p->restore_count);
@@ -64,7 +63,20 @@ json_point(cli_json *j, const report *r, size_t i)
         json_roles(j, p);
     json_series(j, "settings", &r->settings, i);
     json_series(j, "metrics", &r->metrics, i);
-    cli_json_close(j, '}');
+}
+
+void
+report_json_odd(cli_json *j, const report *r)
+{
+    cli_json_open(j, "no_checkpoints", '[');
+    for (size_t i = 0; i < r->n_odd && i < REPORT_ODD; i++) {
+        cli_json_open(j, NULL, '{');
+        cli_json_str(j, "dir", r->odd[i].dir);
+        cli_json_u64(j, "step", r->odd[i].step);
+        cli_json_str(j, "what", r->odd[i].what);
+        cli_json_close(j, '}');
+    }
+    cli_json_close(j, ']');
 }
 
 static void
@@ -97,17 +109,13 @@ report_json(const report *r)
     cli_json_u64(&j, "saves", report_committed(r));
     cli_json_u64(&j, "damaged", report_bad(r));
     cli_json_open(&j, "checkpoints", '[');
-    for (size_t i = 0; i < r->n; i++)
-        json_point(&j, r, i);
-    cli_json_close(&j, ']');
-    cli_json_open(&j, "no_checkpoints", '[');
-    for (size_t i = 0; i < r->n_odd && i < REPORT_ODD; i++) {
+    for (size_t i = 0; i < r->n; i++) {
         cli_json_open(&j, NULL, '{');
-        cli_json_str(&j, "dir", r->odd[i].dir);
-        cli_json_str(&j, "what", r->odd[i].what);
+        report_json_point(&j, r, i);
         cli_json_close(&j, '}');
     }
     cli_json_close(&j, ']');
+    report_json_odd(&j, r);
     json_tensors(&j, report_newest(r));
     cli_json_close(&j, '}');
 }

@@ -3,6 +3,11 @@
 #include <string.h>
 #include "table.h"
 
+#define NOTE_INDENT 6
+#define NOTE_WIDTH 100
+
+typedef struct cli_table_line { size_t row; char *text; } cli_table_line;
+
 void
 cli_table_init(cli_table *t, const char *align)
 {
@@ -24,6 +29,21 @@ cli_table_add(cli_table *t, const char *cell)
     t->cell[t->n++] = cli_copy(cell);
 }
 
+void
+cli_table_note(cli_table *t, const char *text)
+{
+    if (t->n_notes == t->notes_cap) {
+        const size_t cap = t->notes_cap != 0 ? 2 * t->notes_cap : 64;
+        cli_table_line *grown = cli_alloc(cap * sizeof *grown);
+        if (t->n_notes != 0)
+            (void)memcpy(grown, t->note, t->n_notes * sizeof *grown);
+        free(t->note);
+        t->note = grown;
+        t->notes_cap = cap;
+    }
+    t->note[t->n_notes++] = (cli_table_line){t->n / t->columns - 1, cli_copy(text)};
+}
+
 /* Characters, not bytes: continuation bytes take no room. */
 static size_t
 width(const char *s)
@@ -39,6 +59,33 @@ blanks(size_t n)
 {
     while (n-- > 0)
         (void)putchar(' ');
+}
+
+/* How many bytes of text go on one line. */
+static size_t
+line_length(const char *text, size_t room)
+{
+    size_t n = 0, space = 0, wide = 0;
+
+    for (; text[n] != '\0' && wide < room; n++) {
+        wide += ((unsigned char)text[n + 1] & 0xC0) != 0x80;
+        space = text[n] == ' ' ? n : space;
+    }
+    return text[n] == '\0' || space == 0 ? n : space;
+}
+
+static void
+print_note(const char *text, unsigned indent)
+{
+    for (size_t n = 0; *text != '\0'; text += n + (text[n] == ' ')) {
+        n = line_length(text, NOTE_WIDTH - NOTE_INDENT - indent);
+        char *line = cli_copy(text);
+        line[n] = '\0';
+        blanks(indent + NOTE_INDENT);
+        cli_safe(stdout, line);
+        (void)putchar('\n');
+        free(line);
+    }
 }
 
 static void
@@ -64,15 +111,19 @@ cli_table_free(cli_table *t)
 {
     for (size_t i = 0; i < t->n; i++)
         free(t->cell[i]);
+    for (size_t i = 0; i < t->n_notes; i++)
+        free(t->note[i].text);
     free(t->cell);
+    free(t->note);
     t->cell = NULL;
-    t->n = t->cap = 0;
+    t->note = NULL;
+    t->n = t->cap = t->n_notes = t->notes_cap = 0;
 }
 
 void
 cli_table_print(cli_table *t, unsigned indent)
 {
-    size_t *wide = cli_alloc(t->columns * sizeof *wide);
+    size_t *wide = cli_alloc(t->columns * sizeof *wide), note = 0;
 
     for (size_t i = 0; i < t->n; i++)
         if (wide[i % t->columns] < width(t->cell[i]))
@@ -80,6 +131,8 @@ cli_table_print(cli_table *t, unsigned indent)
     for (size_t row = 0; row < t->n / t->columns; row++) {
         blanks(indent);
         print_row(t, row, wide);
+        for (; note < t->n_notes && t->note[note].row == row; note++)
+            print_note(t->note[note].text, indent);
     }
     free(wide);
     cli_table_free(t);

@@ -133,6 +133,34 @@ cli_bits(cli_text *t, uint64_t bytes, uint64_t params)
     return t->s;
 }
 
+/* ---- time ----------------------------------------------------------------------------------------------------------- */
+
+const char *
+cli_when(cli_text *t, int64_t unix_seconds, bool seconds)
+{
+    struct tm tm;
+    const time_t at = (time_t)unix_seconds;
+
+    if (unix_seconds <= 0 || localtime_r(&at, &tm) == NULL ||
+        strftime(t->s, sizeof t->s, seconds ? "%Y-%m-%d %H:%M:%S" : "%Y-%m-%d %H:%M", &tm) == 0)
+        (void)snprintf(t->s, sizeof t->s, "-");
+    return t->s;
+}
+
+const char *
+cli_duration(cli_text *t, int64_t seconds)
+{
+    static const struct { int64_t from, unit; const char *name; } row[] = {{172800, 86400, "d"}, {7200, 3600, "h"}, {120, 60, "min"}, {0, 1, "s"}};
+
+    (void)snprintf(t->s, sizeof t->s, "-");
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        if (seconds >= row[i].from) {
+            (void)snprintf(t->s, sizeof t->s, "%lld %s", (long long)(seconds / row[i].unit), row[i].name);
+            break;
+        }
+    return t->s;
+}
+
 /* ---- small things ------------------------------------------------------------------------------------------------- */
 
 void *

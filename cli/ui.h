@@ -30,6 +30,11 @@ const char *cli_count(cli_text *t, uint64_t n);
 const char *cli_ratio(cli_text *t, uint64_t raw, uint64_t stored);   /* "175x", "-" */
 const char *cli_bits(cli_text *t, uint64_t bytes, uint64_t params);  /* "0.55", "-" */
 
+/* "2026-11-30 12:00" in local time, or with seconds; "-" when it is not known. */
+const char *cli_when(cli_text *t, int64_t unix_seconds, bool seconds);
+/* "40 s", "12 min", "5 h", "3 d"; "-" for less than none: clocks differ. */
+const char *cli_duration(cli_text *t, int64_t seconds);
+
 /* Or the end of the process, with CLI_BUSY. */
 void *cli_alloc(size_t n);
 char *cli_copy(const char *s);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs: listing, describing, verifying, falling back to the newest whole checkpoint.
 train run 60
-hide() { sed -E 's/hash [0-9a-f]{16}/hash N/; s/found [0-9a-f]{16}/found N/; s/step-([0-9]+)-[0-9a-f]{8}/step-\1-X/g; s/[0-9a-f]{32}/ID/g; s/20[0-9]{2}-[0-9]{2}-[0-9]{2} [0-9:]{5}/DATE/; s/ +[0-9.]+ k?B +[0-9.]+ +[0-9.]+x/ SIZE/'; }
+hide() { sed -E 's/hash [0-9a-f]{16}/hash N/; s/found [0-9a-f]{16}/found N/; s/step-([0-9]+)-[0-9a-f]{8}/step-\1-X/g; s/[0-9a-f]{32}/ID/g; s/20[0-9]{2}-[0-9]{2}-[0-9]{2} [0-9:]{5} +[0-9]+ (s|min)/DATE AGE/; s/ +[0-9.]+ k?B +[0-9.]+ +[0-9.]+x/ SIZE/'; }
 code ckpress ls run | hide
 code ckpress info run | hide | head -n 9 | sed -E 's/(loss|step|rms|movement) [0-9.e-]+([,]|$)/\1 X\2/g'
 code ckpress info run@30 | hide | head -n 2
@@ -43,7 +43,7 @@ code ckpress verify run@50 | hide
 code ckpress verify run | hide | sed -E 's/(offset|at byte) [0-9]+/\1 N/g'
 echo "-- its manifest gone: it never was a checkpoint"
 rm "$newest/manifest.json"
-code ckpress ls run | hide | tail -n 3
+code ckpress ls run | hide | tail -n 4
 code ckpress verify run --data
 code ckpress info run | hide | sed -n '1,/tensors/p'
 echo "-- a base gone"
