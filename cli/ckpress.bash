@@ -30,7 +30,7 @@ _ckpress() {
     info) options="--base --json -q --quiet -v --verbose -h --help " ;;
     ls) options="--base --json -q --quiet -h --help " ;;
     log) options="--reverse --json -q --quiet -h --help " ;;
-    diff) options="--base --all --exit-code --json --progress -q --quiet -h --help " ;;
+    diff) options="--base --only --all --exit-code --json --progress -q --quiet -h --help " ;;
     verify) options="--base --structure --data --decode -T --threads --json -q --quiet -h --help " ;;
     extract) options="-o --output -f --force --base --format --as --progress -q --quiet -h --help " ;;
     report) options="-o --output -f --force --json -q --quiet -h --help " ;;

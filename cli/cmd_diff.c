@@ -159,6 +159,7 @@ compare(cli_diff *d, const ckp_diff_side *side)
     opt.tensor = take_tensor;
     opt.value = take_value;
     opt.user = d;
+    opt.only = d->a->only;
     opt.progress = cli_progress_step;
     opt.progress_user = &p;
     cli_progress_start(&p, d->a, "compare");
@@ -205,11 +206,13 @@ const cli_command cli_cmd_diff = {
             "the share of elements with other bits, the largest difference, the RMS of B - A, and that RMS by A's own, the largest first; then what is\n"
             "in one only or has another type or shape, what changed by role, and plain values (steps, learning rates) by path. -0 is not 0, and a NaN\n"
             "equals one of the same bits; elements that are NaN or infinite are in no sum. Types that are no numbers are compared as bytes. Memory\n"
-            "does not grow with the files. The exit code is 0 whether there are differences or not; with --exit-code it is 7 when there are.\n"
+            "does not grow with the files. With --only, the tensors of one object of a run (model), also against a file of just those.\n"
+            "The exit code is 0 whether there are differences or not; with --exit-code it is 7 when there are.\n"
             "\n"
             "  ckpress diff runs/gpt@10000 runs/gpt@12000\n"
+            "  ckpress diff runs/gpt@10000 base.safetensors --only model\n"
             "  ckpress diff model.safetensors model.ckp --exit-code",
-    .options = CLI_COMMON | CLI_HAS(CLI_OPT_ALL) | CLI_HAS(CLI_OPT_EXIT_CODE) | CLI_HAS(CLI_OPT_BASE) | CLI_HAS(CLI_OPT_JSON) |
+    .options = CLI_COMMON | CLI_HAS(CLI_OPT_ALL) | CLI_HAS(CLI_OPT_EXIT_CODE) | CLI_HAS(CLI_OPT_ONLY) | CLI_HAS(CLI_OPT_BASE) | CLI_HAS(CLI_OPT_JSON) |
                CLI_HAS(CLI_OPT_PROGRESS),
     .min_args = 2,
     .max_args = 2,

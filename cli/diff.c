@@ -23,13 +23,16 @@ print_counts(const cli_diff *d)
     const size_t same = d->count[CKP_DIFF_SAME], other = d->count[CKP_DIFF_VALUES], layout = d->count[CKP_DIFF_LAYOUT];
 
     if (!diff_any(d)) {
-        (void)printf("identical: %zu tensor%s and all plain values\n", d->n, d->n == 1 ? "" : "s");
+        (void)printf("identical: %zu tensor%s%s\n", d->n, d->n == 1 ? "" : "s", d->a->only == NULL ? " and all plain values" : "");
         return;
     }
     (void)printf("tensors: %zu identical, %zu differ", same, other);
     if (layout != 0)
         (void)printf(", %zu of another type or shape", layout);
-    (void)printf(", %zu only in A, %zu only in B; values: %zu differ\n", d->count[CKP_DIFF_ONLY_A], d->count[CKP_DIFF_ONLY_B], d->n_values);
+    (void)printf(", %zu only in A, %zu only in B", d->count[CKP_DIFF_ONLY_A], d->count[CKP_DIFF_ONLY_B]);
+    if (d->a->only == NULL)
+        (void)printf("; values: %zu differ", d->n_values);
+    (void)putchar('\n');
     if (same + other + layout == 0 && d->count[CKP_DIFF_ONLY_A] != 0 && d->count[CKP_DIFF_ONLY_B] != 0)
         (void)puts("no name is in both: they are of different models, or name tensors differently");
 }

@@ -60,14 +60,20 @@ typedef struct ckp_diff_options {
     void *user;
     ckp_progress_fn progress;    /**< in bytes of elements; may be NULL */
     void *progress_user;
+    /**
+     * Tensors of one object alone: of a side that has some named "ONLY/...", these, by the rest of their names; a side that has none is taken
+     * whole. So a run's "model" is compared with a file of weights. Values are not compared then. NULL: all.
+     */
+    const char *only;
 } ckp_diff_options;
-#define CKP_DIFF_OPTIONS_INIT {sizeof(ckp_diff_options), NULL, NULL, NULL, NULL, NULL}
+#define CKP_DIFF_OPTIONS_INIT {sizeof(ckp_diff_options), NULL, NULL, NULL, NULL, NULL, NULL}
 
 /**
  * Compares tensors by name and plain values by path. Elements are read in stretches: memory does not grow with tensors or files. Where both
  * have a tensor at a path of the tree, or the same container, nothing is told there.
  * @return CKP_OK whether they differ or not; CKP_EINVAL; CKP_EFORMAT: not such a file; CKP_EUNSUPPORTED: one shard of several; CKP_ECORRUPT,
- *         CKP_ETRUNCATED, CKP_EBASE, CKP_EUNSAFE, CKP_EIO, CKP_ENOTFOUND, CKP_ENOMEM: reading, with file and tensor; CKP_ECANCELLED.
+ *         CKP_ETRUNCATED, CKP_EBASE, CKP_EUNSAFE, CKP_EIO, CKP_ENOTFOUND, CKP_ENOMEM: reading, with file and tensor; CKP_ENOTFOUND: neither has the object `only`;
+ *         CKP_ECANCELLED.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_diff(const ckp_diff_side *a, const ckp_diff_side *b, const ckp_diff_options *opt, ckp_error *err);
 

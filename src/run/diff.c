@@ -87,7 +87,7 @@ static bool
 is_alias(const diff *d, uint32_t i, uint32_t k)
 {
     const uint32_t p = d->a.item[i].payload, q = d->b.item[k].payload;
-    return p != i && q != k && strcmp(d->a.item[p].name, d->b.item[q].name) == 0;
+    return p != i && q != k && !d->a.item[p].left_out && !d->b.item[q].left_out && strcmp(d->a.item[p].name, d->b.item[q].name) == 0;
 }
 
 static ckp_status
@@ -137,7 +137,7 @@ static void
 count_bytes(diff *d)
 {
     for (uint32_t i = 0; i < d->a.n; i++) {
-        const uint32_t k = ckpi_diff_source_find(&d->b, d->a.item[i].name);
+        const uint32_t k = d->a.item[i].left_out ? CKPI_NO_TENSOR : ckpi_diff_source_find(&d->b, d->a.item[i].name);
         if (k != CKPI_NO_TENSOR && same_layout(&d->a.item[i], &d->b.item[k]))
             d->total += 2 * bytes_of(&d->a.item[i], d->a.item[i].numel);
     }
@@ -150,11 +150,13 @@ diff_tensors(diff *d, ckp_error *err)
 
     count_bytes(d);
     for (uint32_t i = 0; st == CKP_OK && i < d->a.n; i++) {
+        if (d->a.item[i].left_out)
+            continue;
         const uint32_t k = ckpi_diff_source_find(&d->b, d->a.item[i].name);
         st = k != CKPI_NO_TENSOR ? diff_pair(d, i, k, err) : tell_alone(d, &d->a.item[i], true, err);
     }
     for (uint32_t k = 0; st == CKP_OK && k < d->b.n; k++)
-        if (ckpi_diff_source_find(&d->a, d->b.item[k].name) == CKPI_NO_TENSOR)
+        if (!d->b.item[k].left_out && ckpi_diff_source_find(&d->a, d->b.item[k].name) == CKPI_NO_TENSOR)
             st = tell_alone(d, &d->b.item[k], false, err);
     return st;
 }
@@ -179,12 +181,14 @@ ckp_diff(const ckp_diff_side *a, const ckp_diff_side *b, const ckp_diff_options 
 
     ckp_status st = check(a, b, opt, err);
     if (st == CKP_OK)
-        st = ckpi_diff_source_open(&d.a, a, err);
+        st = ckpi_diff_source_open(&d.a, a, opt->only, err);
     if (st == CKP_OK)
-        st = ckpi_diff_source_open(&d.b, b, err);
+        st = ckpi_diff_source_open(&d.b, b, opt->only, err);
+    if (st == CKP_OK && opt->only != NULL && !d.a.has_object && !d.b.has_object)
+        st = ckpi_fail(err, CKP_ENOTFOUND, "there is no tensor '%.200s/...' in either", opt->only);
     if (st == CKP_OK && opt->tensor != NULL)
         st = diff_tensors(&d, err);
-    if (st == CKP_OK && opt->value != NULL)
+    if (st == CKP_OK && opt->value != NULL && opt->only == NULL)
         st = ckpi_diff_trees(d.a.tree, d.a.tree_len, d.b.tree, d.b.tree_len, opt->value, opt->user, err);
     ckpi_diff_source_close(&d.a);
     ckpi_diff_source_close(&d.b);

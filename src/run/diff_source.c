@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/dtype.h"
 #include "base/fail.h"
+#include "run/subset.h"
 #include "state/state.h"
 
 /* ---- opening -------------------------------------------------------------------------------------------------------- */
@@ -28,7 +29,7 @@ add_record(ckpi_diff_source *s, uint32_t i, ckp_role role, ckp_error *err)
         ckpi_fail_tensor(err, r->name);
         return st;
     }
-    s->item[i] = (ckpi_diff_item){r->name, role, r->dtype, r->ndim, r->shape, r->numel, r->alias_of != CKPI_NO_TENSOR ? r->alias_of : i};
+    s->item[i] = (ckpi_diff_item){r->name, role, r->dtype, r->ndim, r->shape, r->numel, r->alias_of != CKPI_NO_TENSOR ? r->alias_of : i, false};
     return CKP_OK;
 }
 
@@ -59,7 +60,7 @@ list_foreign(ckpi_diff_source *s, ckp_error *err)
     const ckp_status st = make_room(s, state->n, err);
     for (uint32_t i = 0; st == CKP_OK && i < state->n; i++) {
         const ckpi_tensor *t = &state->t[i];
-        s->item[i] = (ckpi_diff_item){t->name, t->role, t->dtype, t->ndim, t->shape, t->numel, t->alias_of != CKPI_NO_TENSOR ? t->alias_of : i};
+        s->item[i] = (ckpi_diff_item){t->name, t->role, t->dtype, t->ndim, t->shape, t->numel, t->alias_of != CKPI_NO_TENSOR ? t->alias_of : i, false};
     }
     s->tree = state->tree.data;
     s->tree_len = state->tree.len;
@@ -90,6 +91,19 @@ open_file(ckpi_diff_source *s, const ckp_diff_side *side, ckp_error *err)
     return st;
 }
 
+/* Nothing happens to a side that has no such object. */
+static void
+leave_out(ckpi_diff_source *s, const char *only)
+{
+    for (size_t i = 0; only != NULL && i < s->n; i++)
+        s->has_object = s->has_object || ckpi_subset_name(s->item[i].name, only) != NULL;
+    for (size_t i = 0; s->has_object && i < s->n; i++) {
+        const char *name = ckpi_subset_name(s->item[i].name, only);
+        s->item[i].left_out = name == NULL;
+        s->item[i].name = name != NULL ? name : s->item[i].name;
+    }
+}
+
 /* qsort has no place for the names: pairs carry them. */
 typedef struct pair { const char *name; uint32_t at; } pair;
 
@@ -107,16 +121,17 @@ sort_names(ckpi_diff_source *s, ckp_error *err)
     if (p == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu names", s->n);
     for (uint32_t i = 0; i < s->n; i++)
-        p[i] = (pair){s->item[i].name, i};
-    qsort(p, s->n, sizeof *p, by_text);
-    for (size_t i = 0; i < s->n; i++)
+        if (!s->item[i].left_out)
+            p[s->n_names++] = (pair){s->item[i].name, i};
+    qsort(p, s->n_names, sizeof *p, by_text);
+    for (size_t i = 0; i < s->n_names; i++)
         s->by_name[i] = p[i].at;
     free(p);
     return CKP_OK;
 }
 
 ckp_status
-ckpi_diff_source_open(ckpi_diff_source *s, const ckp_diff_side *side, ckp_error *err)
+ckpi_diff_source_open(ckpi_diff_source *s, const ckp_diff_side *side, const char *only, ckp_error *err)
 {
     ckp_status st;
 
@@ -128,7 +143,10 @@ ckpi_diff_source_open(ckpi_diff_source *s, const ckp_diff_side *side, ckp_error 
         if (st == CKP_OK)
             st = list_checkpoint(s, err);
     }
-    return st == CKP_OK ? sort_names(s, err) : st;
+    if (st != CKP_OK)
+        return st;
+    leave_out(s, only);
+    return sort_names(s, err);
 }
 
 void
@@ -147,7 +165,7 @@ ckpi_diff_source_close(ckpi_diff_source *s)
 uint32_t
 ckpi_diff_source_find(const ckpi_diff_source *s, const char *name)
 {
-    size_t low = 0, high = s->n;
+    size_t low = 0, high = s->n_names;
 
     while (low < high) {
         const size_t mid = low + (high - low) / 2;

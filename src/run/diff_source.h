@@ -15,6 +15,7 @@ typedef struct ckpi_diff_item {
     const uint64_t *shape;
     uint64_t numel;
     uint32_t payload;            /* the tensor that holds its elements: itself, or what it is an alias of */
+    bool left_out;               /* no part of what is compared */
 } ckpi_diff_item;
 
 typedef struct ckpi_diff_source {
@@ -25,7 +26,9 @@ typedef struct ckpi_diff_source {
     ckpi_foreign *foreign;
     ckpi_diff_item *item;
     size_t n;
-    uint32_t *by_name;           /* items, sorted */
+    uint32_t *by_name;           /* those that are compared, sorted */
+    size_t n_names;
+    bool has_object;             /* something is left out: the side has the object that was asked for */
     const void *tree;
     size_t tree_len;
     /* the chunk that was decoded last: small tensors share one, and stretches are shorter than chunks */
@@ -35,8 +38,8 @@ typedef struct ckpi_diff_source {
     size_t room;
 } ckpi_diff_source;
 
-/* Close it in either case. */
-CKP_MUST_USE ckp_status ckpi_diff_source_open(ckpi_diff_source *s, const ckp_diff_side *side, ckp_error *err);
+/* Close it in either case. only (may be NULL): as in ckp_diff_options. */
+CKP_MUST_USE ckp_status ckpi_diff_source_open(ckpi_diff_source *s, const ckp_diff_side *side, const char *only, ckp_error *err);
 void ckpi_diff_source_close(ckpi_diff_source *s);
 /* CKPI_NO_TENSOR when there is none. */
 uint32_t ckpi_diff_source_find(const ckpi_diff_source *s, const char *name);

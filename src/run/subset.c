@@ -5,9 +5,8 @@
 #include "base/fail.h"
 #include "run/subset.h"
 
-/* The name inside of `only`; NULL: it is no part of it. */
-static const char *
-inner_name(const char *name, const char *only)
+const char *
+ckpi_subset_name(const char *name, const char *only)
 {
     const size_t n = only != NULL ? strlen(only) : 0;
 
@@ -47,7 +46,7 @@ ckpi_subset_new(ckpi_subset *out, const ckpi_table *t, const char *only, ckp_err
     for (size_t i = 0; i <= t->n; i++)
         out->number[i] = first[i] = CKPI_NO_TENSOR;
     for (uint32_t i = 0; i < t->n; i++) {
-        const char *name = inner_name(t->rec[i].name, only);
+        const char *name = ckpi_subset_name(t->rec[i].name, only);
         if (name != NULL)
             add(out, first, t, i, name);
     }

@@ -35,8 +35,8 @@ def expected(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
     size = a.dtype.itemsize
     differ = (a.reshape(-1).view(np.uint8).reshape(-1, size) != b.reshape(-1).view(np.uint8).reshape(-1, size)).any(axis=1).reshape(a.shape)
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
-    x, y = a.astype(wide), b.astype(wide)
     with np.errstate(all="ignore"):
+        x, y = a.astype(wide), b.astype(wide)
         d = np.abs(y - x)
     finite = np.isfinite(x) & np.isfinite(y) & np.isfinite(d)
     n = max(1, a.size)
@@ -175,6 +175,22 @@ def test_what_is_identical(run):
     assert diff(run / "run", f"{run / 'run'}@4")["identical"]
     got = by_name(diff(f"{run / 'run'}@2", run / "2.pt"))
     assert {t["kind"] for n, t in got.items() if n.startswith("model/")} == {"identical"}
+
+
+def test_one_object_of_a_run(run):
+    """Its weights against themselves, against the other step's, and against files of weights alone."""
+    weights = torch.load(run / "2.pt", weights_only=False)["model"]
+    torch.save(weights, run / "w.pt")
+    save_file({k: v.clone() for k, v in weights.items()}, run / "w.safetensors")
+    at = f"{run / 'run'}@2"
+    for other in (at, run / "w.pt", run / "w.safetensors", run / "2.pt"):
+        for args in ((at, other), (other, at)):
+            got = diff(*args, "--only", "model")
+            assert got["identical"] and got["values"] == [] and set(by_name(got)) == set(weights), args
+    whole, part = by_name(diff(at, f"{run / 'run'}@4")), by_name(diff(at, f"{run / 'run'}@4", "--only", "model"))
+    assert part == {n: {**whole[f"model/{n}"], "name": n} for n in weights}
+    done = subprocess.run([COMMAND, "diff", at, at, "--only", "mode"], capture_output=True, text=True)
+    assert done.returncode == 2 and "'mode/...'" in done.stderr
 
 
 def test_a_training(run):

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What changed between two states: names, layouts, figures of every type, values by path; bad input is an error, never a wrong figure. */
+#define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -472,6 +473,42 @@ every_damaged_byte(void **state)
     model_free(&m);
 }
 
+/* A file that is cut short, or written over, after it was opened: told when it is read. */
+static void
+a_file_that_changes(void **state)
+{
+    char a[256];
+    ckp_checkpoint *ck = NULL;
+    ckp_error e = {0};
+    size_t n = 0;
+    model m;
+    seen s = {0};
+
+    (void)snprintf(a, sizeof a, "%s", model_path(state, "a.ckp"));
+    model_small(&m, "changes");
+    save(&m, a);
+    uint8_t *file = model_load_file(a, &n);
+    for (int i = 0; i < 2; i++) {
+        model_store_file(a, file, n);
+        assert_ok(ckp_checkpoint_open_file(&ck, a, NULL, 0, NULL));
+        if (i == 0)
+            assert_int_equal(truncate(a, 100), 0);
+        else
+            for (size_t k = 0; k < n; k++)
+                file[k] ^= 1;
+        if (i == 1) {
+            FILE *f = fopen(a, "r+b");
+            assert_true(f != NULL && fwrite(file, 1, n, f) == n && fclose(f) == 0);
+        }
+        const ckp_status st = diff(&s, &(ckp_diff_side){.ck = ck}, &(ckp_diff_side){.ck = ck}, &e);
+        assert_true(st == CKP_ETRUNCATED || st == CKP_ECORRUPT || st == CKP_EIO);
+        assert_non_null(strstr(e.text, "a.ckp"));
+        ckp_checkpoint_close(ck);
+    }
+    free(file);
+    model_free(&m);
+}
+
 /* A delta without its base, with it, and a base that is no such file. */
 static void
 deltas_need_their_base(void **state)
@@ -572,6 +609,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {T(each_kind), T(a_run_is_as_its_files), T(aliases), T(callers_may_stop), cmocka_unit_test(every_type),
                                        cmocka_unit_test(small_floats), cmocka_unit_test(sums_of_any_size), T(values_by_path),
-                                       cmocka_unit_test(broken_trees), T(every_damaged_byte), T(deltas_need_their_base), T(no_memory)};
+                                       cmocka_unit_test(broken_trees), T(every_damaged_byte), T(a_file_that_changes),
+                                       T(deltas_need_their_base), T(no_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
