@@ -33,18 +33,14 @@ grow(void *v, size_t n, size_t *cap, size_t size)
     return grown;
 }
 
-static void
-layout_text(char *out, size_t cap, ckp_dtype dt, unsigned ndim, const uint64_t *shape)
+static const uint64_t *
+copy_shape(const uint64_t *shape, unsigned ndim)
 {
-    if (dt == 0) {
-        out[0] = '\0';
-        return;
-    }
-    size_t at = (size_t)snprintf(out, cap, "%s [", ckp_dtype_name(dt));
-    for (unsigned i = 0; i < ndim && at < cap; i++)
-        at += (size_t)snprintf(out + at, cap - at, "%s%llu", i != 0 ? ", " : "", (unsigned long long)shape[i]);
-    if (at < cap)
-        (void)snprintf(out + at, cap - at, "]");
+    uint64_t *out = cli_alloc(ndim * sizeof *out);
+
+    if (ndim != 0)
+        (void)memcpy(out, shape, ndim * sizeof *out);
+    return out;
 }
 
 /* Elements under two names count once. */
@@ -73,10 +69,9 @@ take_tensor(void *user, const ckp_diff_tensor *t)
     d->tensor = grow(d->tensor, d->n, &d->cap, sizeof *d->tensor);
     diff_tensor *x = &d->tensor[d->n++];
     *x = (diff_tensor){.name = cli_copy(t->name), .t = *t};
-    layout_text(x->shape[0], sizeof x->shape[0], t->dtype_a, t->ndim_a, t->shape_a);
-    layout_text(x->shape[1], sizeof x->shape[1], t->dtype_b, t->ndim_b, t->shape_b);
     x->t.name = NULL;
-    x->t.shape_a = x->t.shape_b = NULL;
+    x->t.shape_a = copy_shape(t->shape_a, t->ndim_a);
+    x->t.shape_b = copy_shape(t->shape_b, t->ndim_b);
     x->relative = t->numbers ? diff_relative(t->rms, t->rms_a) : (double)NAN;
     d->count[t->kind]++;
     add_to_role(&d->role[t->role], t);
@@ -116,8 +111,11 @@ by_change(const void *x, const void *y)
 static void
 free_diff(cli_diff *d)
 {
-    for (size_t i = 0; i < d->n; i++)
+    for (size_t i = 0; i < d->n; i++) {
         free(d->tensor[i].name);
+        free((void *)(uintptr_t)d->tensor[i].t.shape_a);
+        free((void *)(uintptr_t)d->tensor[i].t.shape_b);
+    }
     for (size_t i = 0; i < d->n_values; i++) {
         free(d->value[i].path);
         free(d->value[i].a);

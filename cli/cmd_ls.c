@@ -12,6 +12,18 @@
 
 typedef struct listing { cli_table tab; cli_json j; bool json; uint64_t n, bad; char *model; } listing;
 
+/* Of a lossy run, a save whose weights are exact: its last one, or one that missed its budget. */
+static bool
+is_exact(const ckp_list_entry *e)
+{
+    ckp_metric m = {0};
+
+    for (size_t i = 0; ckp_list_entry_setting(e, i, &m); i++)
+        if (strcmp(m.name, "step") == 0)
+            return m.value == 0.0;
+    return false;
+}
+
 static void
 json_entry(cli_json *j, const ckp_list_entry *e)
 {
@@ -22,6 +34,7 @@ json_entry(cli_json *j, const ckp_list_entry *e)
     cli_json_u64(j, "step", e->step);
     cli_json_u64(j, "sequence", e->sequence);
     cli_json_str(j, "kind", e->sequence == 0 ? NULL : e->is_delta ? "delta" : "key");
+    cli_json_bool(j, "exact", is_exact(e));
     cli_json_u64(j, "stored_bytes", e->stored_bytes);
     cli_json_u64(j, "raw_bytes", e->raw_bytes);
     cli_json_u64(j, "params", e->params);
@@ -34,18 +47,6 @@ json_entry(cli_json *j, const ckp_list_entry *e)
         cli_json_double(j, m.name, m.value);
     cli_json_close(j, '}');
     cli_json_close(j, '}');
-}
-
-/* Of a lossy run, a save whose weights are exact: its last one, or one that missed its budget. */
-static bool
-is_exact(const ckp_list_entry *e)
-{
-    ckp_metric m = {0};
-
-    for (size_t i = 0; ckp_list_entry_setting(e, i, &m); i++)
-        if (strcmp(m.name, "step") == 0)
-            return m.value == 0.0;
-    return false;
 }
 
 /* One word in the table, the reason under it. */

@@ -2,6 +2,7 @@
 /* Differences as tables, and as JSON. */
 #include "diff.h"
 #include <math.h>
+#include <string.h>
 #include "json.h"
 #include "table.h"
 
@@ -97,6 +98,19 @@ print_tensors(const cli_diff *d)
     cli_table_print(&tab, 0);
 }
 
+/* Appends "f32 [3, 4]". */
+static void
+layout_text(char *out, size_t cap, ckp_dtype dt, unsigned ndim, const uint64_t *shape)
+{
+    size_t at = strlen(out);
+
+    at += (size_t)snprintf(out + at, cap - at, "%s [", ckp_dtype_name(dt));
+    for (unsigned i = 0; i < ndim && at < cap; i++)
+        at += (size_t)snprintf(out + at, cap - at, "%s%llu", i != 0 ? ", " : "", (unsigned long long)shape[i]);
+    if (at < cap)
+        (void)snprintf(out + at, cap - at, "]");
+}
+
 static void
 print_kind(const cli_diff *d, ckp_diff_kind kind, const char *title)
 {
@@ -110,8 +124,13 @@ print_kind(const cli_diff *d, ckp_diff_kind kind, const char *title)
         const diff_tensor *x = &d->tensor[i];
         if (x->t.kind != kind)
             continue;
-        char text[256];
-        (void)snprintf(text, sizeof text, "%s%s%s", x->shape[0], kind == CKP_DIFF_LAYOUT ? " -> " : "", x->shape[1]);
+        char text[256] = "";
+        if (x->t.dtype_a != 0)
+            layout_text(text, sizeof text / 2, x->t.dtype_a, x->t.ndim_a, x->t.shape_a);
+        if (kind == CKP_DIFF_LAYOUT)
+            (void)snprintf(text + strlen(text), sizeof text - strlen(text), " -> ");
+        if (x->t.dtype_b != 0)
+            layout_text(text, sizeof text, x->t.dtype_b, x->t.ndim_b, x->t.shape_b);
         cli_table_add(&tab, x->name);
         cli_table_add(&tab, ckp_role_name(x->t.role));
         cli_table_add(&tab, text);
@@ -213,6 +232,22 @@ json_figures(cli_json *j, uint64_t elements, uint64_t differ, bool numbers, doub
 }
 
 static void
+json_layout(cli_json *j, const char *key, ckp_dtype dt, unsigned ndim, const uint64_t *shape)
+{
+    if (dt == 0) {
+        cli_json_str(j, key, NULL);
+        return;
+    }
+    cli_json_open(j, key, '{');
+    cli_json_str(j, "dtype", ckp_dtype_name(dt));
+    cli_json_open(j, "shape", '[');
+    for (unsigned i = 0; i < ndim; i++)
+        cli_json_u64(j, NULL, shape[i]);
+    cli_json_close(j, ']');
+    cli_json_close(j, '}');
+}
+
+static void
 json_tensor(cli_json *j, const diff_tensor *x)
 {
     const ckp_diff_tensor *t = &x->t;
@@ -221,8 +256,8 @@ json_tensor(cli_json *j, const diff_tensor *x)
     cli_json_str(j, "name", x->name);
     cli_json_str(j, "kind", kind_name[t->kind]);
     cli_json_str(j, "role", ckp_role_name(t->role));
-    cli_json_str(j, "a", t->dtype_a != 0 ? x->shape[0] : NULL);
-    cli_json_str(j, "b", t->dtype_b != 0 ? x->shape[1] : NULL);
+    json_layout(j, "a", t->dtype_a, t->ndim_a, t->shape_a);
+    json_layout(j, "b", t->dtype_b, t->ndim_b, t->shape_b);
     cli_json_bool(j, "alias", t->alias);
     if (t->kind == CKP_DIFF_SAME || t->kind == CKP_DIFF_VALUES) {
         json_figures(j, t->numel, t->differ, t->numbers, t->max_abs, t->rms, t->rms_a);

@@ -6,8 +6,7 @@
 
 typedef struct diff_tensor {
     char *name;
-    ckp_diff_tensor t;       /* its name and shapes are not valid any more */
-    char shape[2][96];       /* "f32 [3, 4]" of A and B; "" where it is not there */
+    ckp_diff_tensor t;       /* its name is not valid any more; its shapes are this one's own */
     double relative;         /* RMS of the difference by A's RMS; infinite where that is 0, NaN without numbers */
 } diff_tensor;
 

@@ -72,6 +72,7 @@ import json
 d = json.load(open("1.json"))
 print(d["identical"], d["counts"])
 print([(t["name"], t.get("relative")) for t in d["tensors"]][:5])
+print([(t["a"], t["b"]) for t in d["tensors"] if t["name"] in ("shape", "gone", "came")])
 print(sorted(d["tensors"][0]), sorted(d["roles"]["weight"]))
 P
 echo "-- bad input"

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # How a run came about: kinds and bases, times, restores, what is gone, damaged or was cut short. Rollbacks: tests/python/test_log.py.
 hide() { sed -E 's/step-([0-9]+)-[0-9a-f]{8}/step-\1-X/g; s/20[0-9]{2}-[0-9]{2}-[0-9]{2} [0-9:]{8}/DATE/; s/ [0-9]+ s$/ AFTER/; s/loss [0-9.e-]+/loss X/; s/says [0-9]+/says N/; s/ +[0-9.]+ k?B +[0-9.]+x/ SIZE/'; }
+sum() { (cd "$1" && find . -type f -exec sha256sum {} + | sort | sha256sum); }
 train run 60 resume
+before=$(sum run)
 code ckpress log run | hide
+ckpress diff run@10 run >/dev/null && [ "$before" = "$(sum run)" ] && echo "reading changed nothing"
 echo "-- restored, and gone on"
 train run 20 resume
 code ckpress log run | hide | tail -n 6
