@@ -73,7 +73,8 @@ typedef struct ckp_diff_options {
  * have a tensor at a path of the tree, or the same container, nothing is told there.
  * @return CKP_OK whether they differ or not; CKP_EINVAL; CKP_EFORMAT: not such a file; CKP_EUNSUPPORTED: one shard of several; CKP_ECORRUPT,
  *         CKP_ETRUNCATED, CKP_EBASE, CKP_EUNSAFE, CKP_EIO, CKP_ENOTFOUND, CKP_ENOMEM: reading, with file and tensor; CKP_ENOTFOUND: neither has the object `only`;
- *         CKP_ECANCELLED.
+ *         CKP_ECANCELLED; CKP_EFORK: a checkpoint of another process.
+ * Thread safety: safe; a checkpoint may be on both sides, and read by other threads meanwhile.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_diff(const ckp_diff_side *a, const ckp_diff_side *b, const ckp_diff_options *opt, ckp_error *err);
 
