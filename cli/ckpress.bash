@@ -17,10 +17,11 @@ _ckpress() {
     --keep-every) return ;;
     --keep-best) return ;;
     --max-bytes) return ;;
+    --step) return ;;
     --threads|-T) return ;;
     esac
     if [ "$COMP_CWORD" = 1 ] || [ "${COMP_WORDS[1]}" = help ]; then
-        COMPREPLY=($(compgen -W "compress decompress plan info ls log diff verify extract report prune salvage help version" -- "$word"))
+        COMPREPLY=($(compgen -W "compress decompress plan info ls log diff verify extract report cp prune salvage help version" -- "$word"))
         return
     fi
     case ${COMP_WORDS[1]} in
@@ -34,6 +35,7 @@ _ckpress() {
     verify) options="--base --structure --data --decode -T --threads --json -q --quiet -h --help " ;;
     extract) options="-o --output -f --force --base --format --as --progress -q --quiet -h --help " ;;
     report) options="-o --output -f --force --json -q --quiet -h --help " ;;
+    cp) options="-n --dry-run --step --newest --json --progress -q --quiet -v --verbose -h --help " ;;
     prune) options="-n --dry-run --keep-last --keep-every --keep-best --max-bytes --json -q --quiet -h --help " ;;
     salvage) options="-o --output -f --force --base --json -q --quiet -v --verbose -h --help " ;;
     help) options="--man --completion -q --quiet -h --help " ;;

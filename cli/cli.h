@@ -47,6 +47,8 @@ typedef enum cli_opt {
     CLI_OPT_REVERSE,
     CLI_OPT_ALL,
     CLI_OPT_EXIT_CODE,
+    CLI_OPT_STEP,
+    CLI_OPT_NEWEST,
     CLI_OPT_THREADS,
     CLI_OPT_JSON,
     CLI_OPT_MAN,
@@ -86,7 +88,9 @@ typedef struct cli_args {
     ckp_verify_level level;
     ckp_retention rules;
     char *metric;            /* of rules, owned */
-    bool all, as_f32, dry_run, exit_code, force, json, man, completion, progress, quiet, reverse, verbose, help;
+    uint64_t *step;          /* owned */
+    size_t n_step;
+    bool all, as_f32, dry_run, exit_code, force, json, man, newest, completion, progress, quiet, reverse, verbose, help;
 } cli_args;
 
 typedef struct cli_command {
@@ -102,7 +106,7 @@ typedef struct cli_command {
 /* NULL-terminated. */
 extern const cli_command *const cli_commands[];
 extern const cli_command cli_cmd_compress, cli_cmd_decompress, cli_cmd_plan, cli_cmd_info, cli_cmd_ls, cli_cmd_log, cli_cmd_diff, cli_cmd_verify, cli_cmd_salvage,
-    cli_cmd_extract, cli_cmd_prune, cli_cmd_report, cli_cmd_help, cli_cmd_version;
+    cli_cmd_extract, cli_cmd_prune, cli_cmd_cp, cli_cmd_report, cli_cmd_help, cli_cmd_version;
 const cli_command *cli_find(const char *name);
 
 /* Parses what follows the command's name. CLI_OK or CLI_USAGE (told on stderr); cli_args_free in either case. */

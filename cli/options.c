@@ -31,6 +31,8 @@ const cli_option cli_options[CLI_OPT_COUNT] = {
     [CLI_OPT_REVERSE] = {0, "reverse", NULL, NULL, "Newest first."},
     [CLI_OPT_ALL] = {0, "all", NULL, NULL, "List everything, what is identical too."},
     [CLI_OPT_EXIT_CODE] = {0, "exit-code", NULL, NULL, "End with 7 when there is a difference, not with 0."},
+    [CLI_OPT_STEP] = {0, "step", "N", NULL, "The checkpoint of step N; may be given again."},
+    [CLI_OPT_NEWEST] = {0, "newest", NULL, NULL, "The newest checkpoint."},
     [CLI_OPT_THREADS] = {'T', "threads", "N", NULL, "Use N threads; 0, the default, is one a processor."},
     [CLI_OPT_JSON] = {0, "json", NULL, NULL, "Print JSON on standard output."},
     [CLI_OPT_MAN] = {0, "man", NULL, NULL, "Print the manual page in roff."},
@@ -152,6 +154,18 @@ set_max_bytes(cli_args *a, const char *text)
 }
 
 static int
+add_step(cli_args *a, const char *text)
+{
+    char *end = NULL;
+    errno = 0;
+    const unsigned long long n = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0)
+        return cli_fail(CLI_USAGE, "--step '%s' is no step.", text);
+    a->step[a->n_step++] = n;
+    return CLI_OK;
+}
+
+static int
 set_format(cli_args *a, const char *name)
 {
     if (strcmp(name, "npy") != 0 && strcmp(name, "bin") != 0 && strcmp(name, "safetensors") != 0)
@@ -195,6 +209,8 @@ set(cli_args *a, cli_opt opt, const char *value)
     case CLI_OPT_REVERSE: a->reverse = true; break;
     case CLI_OPT_ALL: a->all = true; break;
     case CLI_OPT_EXIT_CODE: a->exit_code = true; break;
+    case CLI_OPT_STEP: return add_step(a, value);
+    case CLI_OPT_NEWEST: a->newest = true; break;
     case CLI_OPT_THREADS: return set_threads(a, value);
     case CLI_OPT_JSON: a->json = true; break;
     case CLI_OPT_MAN: a->man = true; break;
@@ -291,6 +307,7 @@ cli_parse(cli_args *a, const cli_command *c, int argc, char **argv)
     *a = (cli_args){.quality = 1.0, .effort = 1, .level = CKP_VERIFY_DATA, .rules = CKP_RETENTION_INIT};
     a->base = cli_alloc(((size_t)argc + 1) * sizeof *a->base);
     a->arg = cli_alloc(((size_t)argc + 1) * sizeof *a->arg);
+    a->step = cli_alloc(((size_t)argc + 1) * sizeof *a->step);
     while (code == CLI_OK && w.at < w.n) {
         const char *word = w.v[w.at++];
         if (plain || word[0] != '-' || word[1] == '\0')
@@ -313,6 +330,8 @@ cli_args_free(cli_args *a)
     free(a->base);
     free(a->arg);
     free(a->metric);
+    free(a->step);
     a->base = a->arg = NULL;
     a->metric = NULL;
+    a->step = NULL;
 }

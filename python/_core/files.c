@@ -390,6 +390,80 @@ prune(PyObject *module, PyObject *args)
     return result;
 }
 
+/* ---- copying ---------------------------------------------------------------------------------------------------------- */
+
+/* Inside ckp_run_copy, without the interpreter's lock. */
+static void
+take_copied(void *list, const ckp_list_entry *e, ckp_copy_fate fate, const char *reason)
+{
+    (void)reason;
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *row = PyErr_Occurred() == NULL ? Py_BuildValue("(KsKi)", (unsigned long long)e->step, e->dir, (unsigned long long)e->stored_bytes, (int)fate)
+                                             : NULL;
+    if (row != NULL)
+        (void)PyList_Append(list, row);
+    Py_XDECREF(row);
+    PyGILState_Release(gil);
+}
+
+/* Owned by the caller (PyMem_Free); NULL with an exception. */
+static uint64_t *
+steps_from(PyObject *tuple)
+{
+    const Py_ssize_t n = PyTuple_Size(tuple);
+    uint64_t *step = n >= 0 ? PyMem_Malloc(((size_t)n + 1) * sizeof *step) : NULL;
+    if (step == NULL)
+        return n >= 0 ? (uint64_t *)PyErr_NoMemory() : NULL;
+    for (Py_ssize_t i = 0; i < n; i++)
+        step[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(tuple, i));
+    if (PyErr_Occurred() == NULL)
+        return step;
+    PyMem_Free(step);
+    return NULL;
+}
+
+PyDoc_STRVAR(copy_run_doc, "copy_run(dir, dest, steps, newest, dry_run, progress) -> dict\n--\n\nsteps: a tuple; progress: None or as of encode.");
+
+static PyObject *
+copy_run(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *dir = NULL, *dest = NULL, *steps, *progress, *result = NULL;
+    ckp_copy_opts opt = CKP_COPY_OPTS_INIT;
+    ckp_copied done = {.size = sizeof done};
+    int newest = 0, dry = 0;
+    if (!PyArg_ParseTuple(args, "O&O&O!ppO:copy_run", PyUnicode_FSConverter, &dir, PyUnicode_FSConverter, &dest, &PyTuple_Type, &steps, &newest, &dry, &progress))
+        goto done;
+    PyObject *list = PyList_New(0);
+    uint64_t *step = list != NULL ? steps_from(steps) : NULL;
+    if (step != NULL) {
+        ckp_error err = {0};
+        ckp_status st;
+        opt.step = step;
+        opt.n_steps = (size_t)PyTuple_Size(steps);
+        opt.newest = newest != 0;
+        opt.dry_run = dry != 0;
+        opt.told = take_copied;
+        opt.told_user = list;
+        opt.progress = ckpy_progress;
+        opt.user = progress;
+        Py_BEGIN_ALLOW_THREADS
+        st = ckp_run_copy(PyBytes_AsString(dir), PyBytes_AsString(dest), &opt, &done, &err);
+        Py_END_ALLOW_THREADS
+        if (PyErr_Occurred() == NULL && st != CKP_OK)
+            ckpy_raise(st, &err);
+        else if (PyErr_Occurred() == NULL)
+            result = Py_BuildValue("{s:K,s:K,s:K,s:K,s:O}", "copied", (unsigned long long)done.copied, "there", (unsigned long long)done.there, "bytes",
+                                   (unsigned long long)done.bytes, "models_outside", (unsigned long long)done.models_outside, "checkpoints", list);
+    }
+    PyMem_Free(step);
+    Py_XDECREF(list);
+done:
+    Py_XDECREF(dest);
+    Py_XDECREF(dir);
+    return result;
+}
+
 PyDoc_STRVAR(bits_doc, "dtype_bits(name) -> int\n--\n\nStorage bits of one element.");
 
 static PyObject *
@@ -427,6 +501,7 @@ PyMethodDef ckpy_file_functions[] = {
     {"salvage", file_salvage, METH_VARARGS, salvage_doc},
     {"list_run", list_run, METH_VARARGS, list_doc},
     {"prune", prune, METH_VARARGS, prune_doc},
+    {"copy_run", copy_run, METH_VARARGS, copy_run_doc},
     {"dtype_bits", dtype_bits, METH_VARARGS, bits_doc},
     {"status_name", status_name, METH_VARARGS, status_doc},
     {NULL, NULL, 0, NULL},

@@ -14,6 +14,7 @@ Needs neither torch nor numpy to be imported; tensors of theirs are handled when
 
 from . import errors
 from ._checkpointer import Checkpointer
+from ._copy import Copied, CopiedCheckpoint, copy_run
 from ._core import version as __version__
 from ._decode import Flattened
 from ._file import Converted, File, Finding, Listed, Salvaged, compress, decompress, list_run, load, open, salvage, save, verify
@@ -56,6 +57,8 @@ __all__ = [
     "CancelledError",
     "Checkpointer",
     "Converted",
+    "Copied",
+    "CopiedCheckpoint",
     "CorruptError",
     "Error",
     "ExistsError",
@@ -89,6 +92,7 @@ __all__ = [
     "__version__",
     "assist",
     "compress",
+    "copy_run",
     "decompress",
     "errors",
     "list_run",

@@ -122,6 +122,15 @@ def open_run(
     dir: str | bytes | os.PathLike[str], step: int, verify_payload: bool, base: str | bytes | os.PathLike[str] | None = ..., /
 ) -> Checkpoint: ...
 def prune(dir: str | bytes | os.PathLike[str], rules: tuple[int, int, int, str | None, bool, int], dry_run: bool, /) -> dict[str, Any]: ...
+def copy_run(
+    dir: str | bytes | os.PathLike[str],
+    dest: str | bytes | os.PathLike[str],
+    steps: tuple[int, ...],
+    newest: bool,
+    dry_run: bool,
+    progress: Callable[[int, int], Any] | None,
+    /,
+) -> dict[str, Any]: ...
 def open_file(path: str | bytes | os.PathLike[str], bases: Any, /) -> Checkpoint: ...
 def save(
     path: str | bytes | os.PathLike[str],

@@ -62,11 +62,11 @@ ckpi_lockfile_print(const ckpi_lockfile *l, ckpi_buf *out, ckp_error *err)
 }
 
 static void
-copy_str(ckpi_jrd *r, const char *key, char dst[CKPI_HOST_MAX])
+copy_str(ckpi_jrd *r, const char *key, char *dst, size_t max)
 {
     const char *s = ckpi_jrd_str(r, key);
     const size_t n = s == NULL ? 0 : strlen(s);
-    if (n >= CKPI_HOST_MAX)
+    if (n >= max)
         ckpi_jrd_fail(r, key, "is too long");
     else if (n > 0)
         memcpy(dst, s, n);
@@ -88,11 +88,52 @@ ckpi_lockfile_parse(ckpi_lockfile *out, const void *data, size_t n, ckp_error *e
     out->held = json_is_true(json_object_get(o, "held"));
     out->time = ckpi_jrd_i64(&r, "time");
     out->expiry = (uint32_t)ckpi_jrd_u64(&r, "expiry", UINT32_MAX);
-    copy_str(&r, "host", out->owner.host);
-    copy_str(&r, "boot", out->owner.boot);
+    copy_str(&r, "host", out->owner.host, sizeof out->owner.host);
+    copy_str(&r, "boot", out->owner.boot, sizeof out->owner.boot);
     out->owner.pid_ns = ckpi_jrd_u64(&r, "pid_ns", INT64_MAX);
     out->owner.start = ckpi_jrd_u64(&r, "start", INT64_MAX);
     out->owner.pid = ckpi_jrd_i64(&r, "pid");
+    json_decref(o);
+    return r.st;
+}
+
+ckp_status
+ckpi_copyfile_print(const ckpi_copyfile *c, ckpi_buf *out, ckp_error *err)
+{
+    json_t *o = json_object();
+    const bool ok = ckpi_jput_u64(o, "ckpress_copied", CKPI_RUN_FORMAT)
+        && ckpi_jput(o, "features", json_array())
+        && ckpi_jput_id(o, "run", c->run_id)
+        && ckpi_jput_u64(o, "sequence", c->sequence)
+        && ckpi_jput_str(o, "dir", c->dir)
+        && ckpi_jput_str(o, "next", c->next);
+    return seal(o, ok, out, "copied.json", err);
+}
+
+static void
+copy_dir(ckpi_jrd *r, const char *key, char dst[CKPI_DIR_NAME_MAX])
+{
+    uint64_t step;
+    uint32_t attempt;
+    copy_str(r, key, dst, CKPI_DIR_NAME_MAX);
+    if (dst[0] != '\0' && !ckpi_dir_name_parse(dst, &step, &attempt))
+        ckpi_jrd_fail(r, key, "is no checkpoint's name");
+}
+
+ckp_status
+ckpi_copyfile_parse(ckpi_copyfile *out, const void *data, size_t n, ckp_error *err)
+{
+    json_t *o = NULL;
+    ckp_status st = ckpi_json_unseal(&o, data, n, "copied.json", err);
+    if (st != CKP_OK)
+        return st;
+    ckpi_jrd r = {.obj = o, .what = "copied.json", .err = err};
+    ckpi_jrd_version(&r, "ckpress_copied", CKPI_RUN_FORMAT);
+    memset(out, 0, sizeof *out);
+    out->run_id = ckpi_jrd_id(&r, "run");
+    out->sequence = ckpi_jrd_u64(&r, "sequence", INT64_MAX);
+    copy_dir(&r, "dir", out->dir);
+    copy_dir(&r, "next", out->next);
     json_decref(o);
     return r.st;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The other two small files of a run: its identity (run.json) and its writer's lock (docs/runs.md). Sealed JSON. */
+/* The other small files of a run: its identity (run.json), its writer's lock, what came by copying (docs/runs.md). Sealed JSON. */
 #ifndef CKPI_FORMAT_RUNFILE_H
 #define CKPI_FORMAT_RUNFILE_H
 #include "base/buf.h"
 #include "base/hash.h"
+#include "format/manifest.h"
 #include "os/host.h"
 
 #define CKPI_RUN_FORMAT 1u
-#define CKPI_RUNFILE_MAX 65536u      /* bytes; both are far smaller */
+#define CKPI_RUNFILE_MAX 65536u      /* bytes; all are far smaller */
 
 typedef struct ckpi_runfile {
     ckpi_id id;                      /* 128 random bits */
@@ -25,8 +26,19 @@ typedef struct ckpi_lockfile {
     ckpi_proc owner;
 } ckpi_lockfile;
 
+/* copied.json: up to where a run's checkpoints came from another copy of it. */
+typedef struct ckpi_copyfile {
+    ckpi_id run_id;
+    uint64_t sequence;               /* the highest that was copied; 0: none yet */
+    char dir[CKPI_DIR_NAME_MAX];     /* that checkpoint's directory, or "" */
+    char next[CKPI_DIR_NAME_MAX];    /* the directory being copied, or "" */
+} ckpi_copyfile;
+
 CKP_MUST_USE ckp_status ckpi_runfile_print(const ckpi_runfile *r, ckpi_buf *out, ckp_error *err);
 CKP_MUST_USE ckp_status ckpi_runfile_parse(ckpi_runfile *out, const void *data, size_t n, ckp_error *err);
 CKP_MUST_USE ckp_status ckpi_lockfile_print(const ckpi_lockfile *l, ckpi_buf *out, ckp_error *err);
 CKP_MUST_USE ckp_status ckpi_lockfile_parse(ckpi_lockfile *out, const void *data, size_t n, ckp_error *err);
+CKP_MUST_USE ckp_status ckpi_copyfile_print(const ckpi_copyfile *c, ckpi_buf *out, ckp_error *err);
+/* Both names are checkpoints' or "". */
+CKP_MUST_USE ckp_status ckpi_copyfile_parse(ckpi_copyfile *out, const void *data, size_t n, ckp_error *err);
 #endif

@@ -55,3 +55,36 @@ ckpi_target_stamp(const char *path)
     const uint64_t what[] = {(uint64_t)sb.st_dev, (uint64_t)sb.st_ino, (uint64_t)sb.st_size, (uint64_t)sb.st_mtim.tv_sec, (uint64_t)sb.st_mtim.tv_nsec};
     return ckpi_hash64(what, sizeof what) | 1;
 }
+
+/* path cut to its parent; false at the top. What is not there yet has no links: "." stands for the parent of a plain name. */
+static bool
+up(char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    while (n > 0 && path[n - 1] != '/')
+        n--;
+    const bool more = n > 0 && !(n == 1 && path[1] == '\0');
+    path[n > 0 ? n : 1] = '\0';
+    if (n == 0)
+        path[0] = '.';
+    return more || n == 0;
+}
+
+bool
+ckpi_target_inside(const char *path, const char *dir)
+{
+    struct stat want, sb;
+    char *at = ckpi_strdup(path), *real = NULL;
+    bool inside = false;
+
+    while (at != NULL && (real = realpath(at, NULL)) == NULL && errno == ENOENT && strcmp(at, ".") != 0 && up(at))
+        ;
+    if (real != NULL && stat(dir, &want) == 0)
+        for (bool more = true; more && !inside; more = up(real))
+            inside = stat(real, &sb) == 0 && sb.st_dev == want.st_dev && sb.st_ino == want.st_ino;
+    free(real);
+    free(at);
+    return inside;
+}

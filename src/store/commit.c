@@ -83,7 +83,7 @@ check_own_shards(ckpi_store *s, const ckpi_attempt *a, const ckpi_manifest *m, c
 }
 
 static ckp_status
-publish(ckpi_store *s, ckpi_attempt *a, const ckpi_buf *text, ckp_error *err)
+publish(ckpi_store *s, ckpi_attempt *a, uint64_t sequence, const ckpi_buf *text, ckp_error *err)
 {
     ckp_status st = s->fs->ops->sync_dir(s->fs, a->dir, err);
     if (st == CKP_OK)
@@ -92,7 +92,8 @@ publish(ckpi_store *s, ckpi_attempt *a, const ckpi_buf *text, ckp_error *err)
         st = ckpi_lock_check(s, err);
     if (st != CKP_OK)
         return st;
-    s->max_sequence++;
+    if (sequence > s->max_sequence)
+        s->max_sequence = sequence;
     st = ckpi_store_put(s, a->dir, CKPI_MANIFEST_FILE, text, false, err);
     a->maybe_visible = st != CKP_OK;
     return st;
@@ -129,11 +130,24 @@ ckpi_store_commit(ckpi_store *s, ckpi_attempt *a, ckpi_manifest *m, ckp_error *e
     if (st == CKP_OK)
         st = check_own_shards(s, a, m, err);
     if (st == CKP_OK)
-        st = publish(s, a, &text, err);
+        st = publish(s, a, m->sequence, &text, err);
     if (st != CKP_OK)
         undo(s, a);
     ckpi_buf_free(&text);
     ckpi_store_leave(s);
     free(a);
+    return st;
+}
+
+ckp_status
+ckpi_commit_copy(ckpi_store *s, ckpi_attempt *a, const ckpi_manifest *m, const ckpi_buf *text, ckp_error *err)
+{
+    ckp_status st = check_base(s, m, err);
+    if (st == CKP_OK)
+        st = check_own_shards(s, a, m, err);
+    if (st == CKP_OK)
+        st = publish(s, a, m->sequence, text, err);
+    if (st != CKP_OK)
+        undo(s, a);
     return st;
 }

@@ -11,6 +11,7 @@
 #define CKPI_RUN_FILE "run.json"
 #define CKPI_MANIFEST_FILE "manifest.json"
 #define CKPI_DELETED_FILE "deleted.json"   /* what a manifest becomes when its checkpoint is deleted */
+#define CKPI_COPIED_FILE "copied.json"     /* up to where this run is a copy */
 #define CKPI_LOCK_DIR "lock"
 /* Attempts of one epoch and step are numbered below this: the sweep has to try every number. */
 #define CKPI_ATTEMPTS 4096u
@@ -62,6 +63,22 @@ void ckpi_lock_forget(ckpi_store *s, const ckpi_lockfile *v, size_t n);
 /* The id of attempt `number` (below CKPI_ATTEMPTS) at a step, under a lock's nonce. */
 uint32_t ckpi_attempt_number(uint64_t nonce, uint64_t step, uint32_t number);
 
+/* commit.c */
+/* Publishes another run's manifest, byte for byte (text), over an attempt whose shards are durable. After a failure the attempt has been removed
+   as far as possible. */
+CKP_MUST_USE ckp_status ckpi_commit_copy(ckpi_store *s, ckpi_attempt *a, const ckpi_manifest *m, const ckpi_buf *text, ckp_error *err);
+
+/* copied.c */
+/* CKP_OK with all zero where there is none, or none that says anything. */
+CKP_MUST_USE ckp_status ckpi_copied_read(ckpi_store *s, ckpi_copyfile *out, ckp_error *err);
+CKP_MUST_USE ckp_status ckpi_copied_write(ckpi_store *s, const ckpi_copyfile *c, ckp_error *err);
+/* CKP_EMISMATCH: both runs have gone on since they were one. have: what `to` holds; c: what its record says; theirs: the source's record. */
+CKP_MUST_USE ckp_status ckpi_copied_judge(const ckpi_entries *src, const ckpi_copyfile *theirs, const ckpi_entries *have, const ckpi_copyfile *c, ckp_error *err);
+/* The entry of that directory that has a manifest of this run; NULL: none. */
+const ckpi_entry *ckpi_copied_find(const ckpi_entries *e, const char *dir);
+/* Whether two manifests say the same. False also on lack of memory: *st tells. */
+bool ckpi_copied_same(const ckpi_manifest *a, const ckpi_manifest *b, ckp_status *st);
+
 /* remove.c */
 /* Removes shards and temporaries of a directory without a manifest, then the directory. Foreign files stay, and it with them. Callers may
    go on after a failure: the sweep of the next writer tries again. */
@@ -71,6 +88,8 @@ CKP_MUST_USE ckp_status ckpi_remove_committed(ckpi_store *s, const char *dir, co
 
 /* sweep.c; failures are left for the next writer. */
 void ckpi_sweep(ckpi_store *s);
+/* The rest of a deletion that was cut short. */
+ckp_status ckpi_resume_deletion(ckpi_store *s, const char *dir);
 
 /* scan.c, entry.c */
 /* As ckpi_store_list, for callers that are inside already. */

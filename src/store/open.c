@@ -116,28 +116,68 @@ refuse_orphans(ckpi_store *s, ckp_error *err)
     return st;
 }
 
+/* A copy among other files, of a hand that meant a directory in this one, would be hard to take out again. */
 static ckp_status
-create_run(ckpi_store *s, ckp_error *err)
+refuse_others(ckpi_store *s, ckp_error *err)
+{
+    ckpi_names names;
+    ckp_status st = ckpi_names_read(s, "", &names, err);
+    if (st != CKP_OK)
+        return st;
+    for (size_t i = 0; i < names.n && st == CKP_OK; i++)
+        if (names.v[i][0] != '.')          /* temporaries of a first copy that was cut short, and what systems leave */
+            st = ckpi_fail(err, CKP_EEXIST, "is no run and holds other files (%.64s): a copy goes into a directory of its own", names.v[i]);
+    ckpi_names_free(&names);
+    return st;
+}
+
+static ckp_status
+new_identity(ckpi_buf *text, ckp_error *err)
+{
+    ckpi_runfile run = {.created = ckpi_now_unix()};
+    const ckp_status st = ckpi_random(&run.id, sizeof run.id, err);
+    return st == CKP_OK ? ckpi_runfile_print(&run, text, err) : st;
+}
+
+/* identity NULL: a new one. */
+static ckp_status
+create_run(ckpi_store *s, const ckpi_buf *identity, ckp_error *err)
 {
     ckpi_buf text = CKPI_BUF_INIT;
-    ckpi_runfile run = {.created = ckpi_now_unix()};
     ckp_status st = refuse_orphans(s, err);
     if (st == CKP_OK)
-        st = ckpi_random(&run.id, sizeof run.id, err);
-    if (st == CKP_OK)
-        st = ckpi_runfile_print(&run, &text, err);
-    if (st == CKP_OK)
-        st = ckpi_store_put(s, "", CKPI_RUN_FILE, &text, false, err);
+        st = identity == NULL ? new_identity(&text, err) : refuse_others(s, err);
+    if (st == CKP_OK) {
+        st = ckpi_store_put(s, "", CKPI_RUN_FILE, identity != NULL ? identity : &text, false, err);
+        /* Another writer was faster: its identity is the run's. */
+        st = st == CKP_OK || st == CKP_EEXIST ? read_run(s, err) : st;
+    }
     ckpi_buf_free(&text);
-    /* Another writer was faster: its identity is the run's. */
-    return st == CKP_OK || st == CKP_EEXIST ? read_run(s, err) : st;
+    return st;
+}
+
+/* The run must be the one that is copied; asked before anything in it is touched. */
+static ckp_status
+check_identity(const ckpi_store *s, const ckpi_buf *identity, ckp_error *err)
+{
+    ckpi_runfile want;
+    const ckp_status st = ckpi_runfile_parse(&want, identity->data, identity->len, err);
+    if (st == CKP_OK && !ckpi_id_eq(want.id, s->run_id))
+        return ckpi_fail(err, CKP_EMISMATCH, "is another run");
+    return st;
 }
 
 static ckp_status
 find_sequence(ckpi_store *s, ckp_error *err)
 {
     ckpi_entries e = {0};
-    const ckp_status st = ckpi_store_scan(s, &e, err);
+    ckpi_copyfile c;
+    ckp_status st = ckpi_copied_read(s, &c, err);
+    if (st == CKP_OK)
+        st = ckpi_store_scan(s, &e, err);
+    /* Own checkpoints come after all that was copied, even where those are gone: copied.json tells the two apart by it. */
+    if (st == CKP_OK)
+        s->max_sequence = c.sequence;
     for (size_t i = 0; i < e.n; i++)
         if (e.v[i].m != NULL && e.v[i].health != CKPI_HEALTH_FOREIGN && e.v[i].m->sequence > s->max_sequence)
             s->max_sequence = e.v[i].m->sequence;
@@ -152,7 +192,9 @@ start(ckpi_store *s, const ckpi_store_options *opt, ckp_error *err)
     if (s->mode == CKPI_STORE_READ)
         return st == CKP_ENOTFOUND ? ckpi_fail(err, st, "not a run: it has no run.json") : st;
     if (st == CKP_ENOTFOUND)
-        st = create_run(s, err);
+        st = create_run(s, opt->identity, err);
+    if (st == CKP_OK && opt->identity != NULL)
+        st = check_identity(s, opt->identity, err);
     if (st == CKP_OK)
         st = ckpi_lock_take(s, opt, err);
     if (st != CKP_OK)

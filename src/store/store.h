@@ -26,11 +26,12 @@ typedef enum ckpi_store_mode {
 typedef struct ckpi_store_options {
     uint32_t lock_expiry_s;   /* 0: 120. A lock not refreshed for so long may be taken over */
     uint32_t lock_wait_s;     /* how long open waits for a lock that another writer holds; 0: not at all */
+    const ckpi_buf *identity; /* NULL, or a copy is to be written: what run.json says (CKP_EMISMATCH), or is to say where there is none */
 } ckpi_store_options;
 
 /*
  * Takes fs, also on failure. opt may be NULL.
- * CKP_ENOTFOUND: not a run (READ); CKP_EBUSY: another writer holds it (the text names pid, host and age);
+ * CKP_ENOTFOUND: not a run (READ); CKP_EEXIST: an identity is to be given to a directory that holds other files; CKP_EBUSY: another writer holds it (the text names pid, host and age);
  * CKP_ECORRUPT: run.json is damaged, or missing while checkpoints are there; CKP_EVERSION, CKP_EUNSUPPORTED; I/O.
  */
 CKP_MUST_USE ckp_status ckpi_store_open(ckpi_store **out, ckpi_fs *fs, ckpi_store_mode mode, const ckpi_store_options *opt, ckp_error *err);
@@ -165,4 +166,39 @@ typedef struct ckpi_retained {
 CKP_MUST_USE ckp_status ckpi_store_retain(ckpi_store *s, const ckpi_retention *r, ckpi_retained *done, ckp_error *err);
 /* The same without deleting: *e (freed by the caller) says what would stay. A reader may ask. */
 CKP_MUST_USE ckp_status ckpi_store_retain_plan(ckpi_store *s, const ckpi_retention *r, ckpi_entries *e, ckpi_retained *done, ckp_error *err);
+
+/* ---- copying ------------------------------------------------------------------------------------------------------- */
+
+typedef enum ckpi_copy_fate { CKPI_COPY_DONE, CKPI_COPY_THERE, CKPI_COPY_DAMAGED } ckpi_copy_fate;
+
+typedef struct ckpi_copy_ask {
+    const uint64_t *step;        /* the newest checkpoint of each of these, n_steps of them */
+    size_t n_steps;
+    bool newest;                 /* and the newest of all; neither: all */
+    bool dry_run;
+    ckp_progress_fn progress;    /* bytes of shards */
+    void *user;
+    /* What became of each that was asked for and of their bases, as soon as it is known. reason: of a damaged one. */
+    void (*told)(void *told_user, const ckpi_entries *all, const ckpi_entry *e, ckpi_copy_fate fate, const char *reason);
+    void *told_user;
+} ckpi_copy_ask;
+
+typedef struct ckpi_copied {
+    size_t copied, there, damaged;
+    uint64_t bytes;              /* of shards of those that were copied */
+    size_t models_outside;       /* keys whose base model does not lie in the run */
+} ckpi_copied;
+
+/* What run.json says, for ckpi_store_options.identity. */
+CKP_MUST_USE ckp_status ckpi_store_identity(ckpi_store *s, ckpi_buf *out, ckp_error *err);
+
+/*
+ * Copies checkpoints with all that they need, each committed once its bases are there, under the names and with the manifests that they have;
+ * every shard's bytes are proved by the manifest's hash on the way. `from` may be open for reading. `to`: opened for writing with from's identity;
+ * for a dry run for reading, or NULL where there is no run yet.
+ * What is damaged is left out with all that needs it; the rest is copied, then CKP_ECORRUPT says which was the first. What is deleted from
+ * the source meanwhile is not missed. CKP_ENOTFOUND: nothing that can be restored was asked for; CKP_EMISMATCH: both have gone on since they
+ * were one; CKP_EBUSY: to's lock is lost; CKP_ECANCELLED; I/O. After a failure `to` is a run without what was not yet committed.
+ */
+CKP_MUST_USE ckp_status ckpi_store_copy(ckpi_store *from, ckpi_store *to, const ckpi_copy_ask *ask, ckpi_copied *done, ckp_error *err);
 #endif

@@ -3,7 +3,8 @@
  * What a writer tidies up when it opens a run, and only what it can prove to be its own dead (invariant 8):
  *   - temporaries in the run and in lock/ whose process is gone from this host;
  *   - step directories without a manifest: a deletion that was cut short (deleted.json says so), an attempt of an epoch
- *     before ours (its claim in lock/ proves it), or an empty one, whose removal can lose nothing.
+ *     before ours (its claim in lock/ proves it), a copy that was cut short (copied.json names it, and the source has it),
+ *     or an empty one, whose removal can lose nothing.
  * A writer that dies leaves one attempt behind, mostly a torn one. Where an epoch has more, and where a run without any manifest has a whole
  * shard, manifests may have been lost (a copy that left them out, a hand that removed them): such shards may be all that is left of a
  * training, and stay. Torn ones go, so that a job that dies in its first save again and again fills no disk.
@@ -50,8 +51,8 @@ typedef struct lost {
 } lost;
 
 /* The rest of a deletion. deleted.json is the checkpoint's own manifest: it must name this run and this directory. */
-static ckp_status
-resume_deletion(ckpi_store *s, const char *dir)
+ckp_status
+ckpi_resume_deletion(ckpi_store *s, const char *dir)
 {
     ckpi_manifest *m = NULL;
     ckp_status st = ckpi_read_manifest(s, dir, CKPI_DELETED_FILE, &m, NULL);
@@ -73,7 +74,7 @@ sweep_step(ckpi_store *s, const char *dir, bool proved)
     if (st != CKP_OK)
         return st;
     if (deleted)
-        return resume_deletion(s, dir);
+        return ckpi_resume_deletion(s, dir);
     if (proved)
         return ckpi_remove_uncommitted(s, dir, NULL);
     (void)s->fs->ops->rmdir(s->fs, dir, NULL);     /* succeeds on an empty one only */
@@ -171,6 +172,14 @@ sweep_steps(ckpi_store *s, const ckpi_lockfile *dead, size_t n_dead)
     return clean;
 }
 
+static void
+sweep_copy(ckpi_store *s)
+{
+    ckpi_copyfile c;
+    if (ckpi_copied_read(s, &c, NULL) == CKP_OK && c.next[0] != '\0')
+        (void)sweep_step(s, c.next, true);
+}
+
 void
 ckpi_sweep(ckpi_store *s)
 {
@@ -178,6 +187,7 @@ ckpi_sweep(ckpi_store *s)
     size_t n = 0;
     sweep_temporaries(s, "");
     sweep_temporaries(s, CKPI_LOCK_DIR);
+    sweep_copy(s);
     if (ckpi_lock_history(s, &dead, &n, NULL) == CKP_OK && sweep_steps(s, dead, n)
         && s->fs->ops->sync_dir(s->fs, "", NULL) == CKP_OK)
         ckpi_lock_forget(s, dead, n);

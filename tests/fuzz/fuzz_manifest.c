@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Manifests, run.json and locks from hostile bytes. The input is parsed as it is, and once more with the hash that fits it,
+ * Manifests, run.json, locks and copied.json from hostile bytes. The input is parsed as it is, and once more with the hash that fits it,
  * for otherwise no fuzzer gets past the first check. What parses must print, and parse to the same text again.
  */
 #include <stdlib.h>
@@ -32,10 +32,13 @@ others(const uint8_t *p, size_t n)
 {
     ckpi_runfile run;
     ckpi_lockfile lock;
+    ckpi_copyfile copied;
     ckpi_buf b = CKPI_BUF_INIT;
     if (ckpi_runfile_parse(&run, p, n, NULL) == CKP_OK && ckpi_runfile_print(&run, &b, NULL) != CKP_OK)
         abort();
     if (ckpi_lockfile_parse(&lock, p, n, NULL) == CKP_OK && ckpi_lockfile_print(&lock, &b, NULL) != CKP_OK)
+        abort();
+    if (ckpi_copyfile_parse(&copied, p, n, NULL) == CKP_OK && ckpi_copyfile_print(&copied, &b, NULL) != CKP_OK)
         abort();
     ckpi_buf_free(&b);
 }

@@ -47,9 +47,35 @@ test_lock(void **state)
     ckpi_buf_free(&b);
 }
 
+static void
+test_copied(void **state)
+{
+    (void)state;
+    const ckpi_copyfile c = {.run_id = {1, 2}, .sequence = 77, .dir = "step-00000100-9f3a61c2", .next = ""};
+    ckpi_copyfile back, bad = c;
+    ckpi_buf b = CKPI_BUF_INIT;
+    assert_ok(ckpi_copyfile_print(&c, &b, NULL));
+    assert_ok(ckpi_copyfile_parse(&back, b.data, b.len, NULL));
+    assert_memory_equal(&back, &c, sizeof c);
+    for (size_t bit = 0; bit < 8 * b.len; bit++) {
+        b.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        assert_int_not_equal(ckpi_copyfile_parse(&back, b.data, b.len, NULL), CKP_OK);
+        b.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    /* a sweep removes what `next` names: only what can be a checkpoint's may be named */
+    static const char *const names[] = {"lock", "step-7", "step-00000100-9f3a61c2/..", "../step-00000100-9f3a61c2"};
+    for (size_t i = 0; i < CHECK_COUNT(names); i++) {
+        (void)snprintf(bad.next, sizeof bad.next, "%s", names[i]);
+        ckpi_buf_clear(&b);
+        assert_ok(ckpi_copyfile_print(&bad, &b, NULL));
+        assert_status(ckpi_copyfile_parse(&back, b.data, b.len, NULL), CKP_ECORRUPT);
+    }
+    ckpi_buf_free(&b);
+}
+
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_run), cmocka_unit_test(test_lock)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_run), cmocka_unit_test(test_lock), cmocka_unit_test(test_copied)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
