@@ -70,6 +70,7 @@ struct fault_disk {
     fault_bucket *buckets;
     bool due;                   /* FAULT_LOST, FAULT_LATE, FAULT_DAMAGE: of the call at hand */
     fault_late late;
+    unsigned late_by;
 };
 
 /*

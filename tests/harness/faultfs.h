@@ -32,7 +32,7 @@ typedef enum fault_kind {
     FAULT_POWER,    /* the call is done, then the power goes: all later calls of existing mounts do nothing */
     /* of object stores only: */
     FAULT_LOST,     /* the call is done, and its answer is lost: CKP_EIO */
-    FAULT_LATE,     /* only puts count: CKP_EIO, and it is done all the same, three calls later */
+    FAULT_LATE,     /* only puts count: CKP_EIO, and it is done all the same, later */
     FAULT_DAMAGE    /* only puts count: it is done, with a wrong byte */
 } fault_kind;
 
@@ -47,6 +47,8 @@ typedef enum fault_fate { FATE_ALL, FATE_NONE, FATE_TORN, FATE_REORDERED, FATE_C
 void fault_restart(fault_disk *d);
 /* After FAULT_POWER: unsynced changes meet their fate. Disarms. */
 void fault_reboot(fault_disk *d, fault_fate fate, uint64_t seed);
+/* How many calls later: 0: just before the next one. */
+void fault_late_by(fault_disk *d, unsigned calls);
 /* What is still on its way after FAULT_LATE is there now. */
 void fault_arrive(fault_disk *d);
 

@@ -7,14 +7,18 @@
 #include "harness/faultdisk.h"
 #include "objects/objects.h"
 
-#define LATE_BY 3u
-
 fault_disk *
 fault_objects_new(void)
 {
     fault_disk *d = fault_disk_new();
     d->objects = true;
     return d;
+}
+
+void
+fault_late_by(fault_disk *d, unsigned calls)
+{
+    d->late_by = calls;
 }
 
 /* ---- objects ---- */
@@ -135,7 +139,7 @@ put(fault_bucket *b, const char *key, uint8_t *data, size_t n, bool replace, ckp
 {
     fault_disk *d = b->disk;
     if (d->due && d->kind == FAULT_LATE && d->late.key == NULL) {
-        d->late = (fault_late){.key = ckpi_strdup(key), .data = data, .len = n, .replace = replace, .calls = LATE_BY};
+        d->late = (fault_late){.key = ckpi_strdup(key), .data = data, .len = n, .replace = replace, .calls = d->late_by};
         return ckpi_fail(err, CKP_EIO, "no answer yet");
     }
     ckp_status st = CKP_OK;

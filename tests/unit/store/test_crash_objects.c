@@ -44,11 +44,23 @@ land(fault_disk *d, uint64_t seed)
     life_heal(d, seed);
 }
 
+static unsigned late_by;
+
+static fault_disk *
+late_store(void)
+{
+    fault_disk *d = fault_objects_new();
+    fault_late_by(d, late_by);
+    return d;
+}
+
+/* While the writer looks for it, undoes the save, begins the next one ... */
 static void
 test_late_put(void **state)
 {
     (void)state;
-    life_all(fault_objects_new, FAULT_LATE, 1, false, land, 1, "an upload arrives late");
+    for (late_by = 0; late_by < 16; late_by++)
+        life_all(late_store, FAULT_LATE, 1, false, land, 1, "an upload arrives late");
 }
 
 static void
@@ -65,7 +77,8 @@ test_first_open(void **state)
     life_first_open(fault_objects_new, FAULT_KILL, life_restart);
     life_first_open(fault_objects_new, FAULT_POWER, life_cut_none);
     life_first_open(fault_objects_new, FAULT_LOST, life_heal);
-    life_first_open(fault_objects_new, FAULT_LATE, land);
+    for (late_by = 0; late_by < 8; late_by++)
+        life_first_open(late_store, FAULT_LATE, land);
     life_first_open(fault_objects_new, FAULT_DAMAGE, life_heal);
 }
 
