@@ -7,7 +7,7 @@
  *     lock read again                                  a writer that was taken over stops here (invariant 9)
  *     manifest: temporary, fsync, rename that never replaces, step directory synced
  *
- * The rename is the commit. If a step before it fails the checkpoint never was. If the last sync fails nobody can know what
+ * The rename (in an object store: the put if absent) is the commit. If a step before it fails the checkpoint never was. If the last sync fails nobody can know what
  * a power cut would leave, so the manifest is taken back and its sequence number is used up.
  */
 #include <stdlib.h>
