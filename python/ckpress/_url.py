@@ -201,10 +201,10 @@ def _final(e: Exception) -> Exception:
 
 def outlive(finalizer: Callable[[], Any]) -> None:
     """Calls it while threads can still be made, as requests need them: at the end of a process atexit comes too late for that."""
-    register = getattr(threading, "_register_atexit", None)
+    register, pid = getattr(threading, "_register_atexit", None), os.getpid()
     if register is not None:
-        try:
-            register(finalizer)
+        try:  # a forked child of multiprocessing ends its threads too: the run is not its own
+            register(lambda: finalizer() if os.getpid() == pid else None)
         except RuntimeError:  # the process is ending
             pass
 

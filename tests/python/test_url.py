@@ -292,6 +292,67 @@ def test_in_the_background(tmp_path, faults):
     assert [r.step for r in ckpress.list_run(where)] == [1, 2]
 
 
+def in_child(url, queue):
+    try:
+        queue.put([r.step for r in ckpress.list_run(url)] if url else "idle")
+    except BaseException as e:
+        queue.put(repr(e))
+
+
+@pytest.mark.filterwarnings("error")
+def test_forked_children(tmp_path, faults, capfd):
+    """As data loaders: they end without a word, leave the run alone, and may read it."""
+    import multiprocessing
+
+    where, fork = f"creating://{tmp_path}/run", multiprocessing.get_context("fork")
+    model = training()[0]
+    with ckpress.Checkpointer(where) as ck:
+        ck.save(1, model=model, wait=True)
+        for url, found in ((None, "idle"), (where, [1])):
+            queue = fork.SimpleQueue()
+            child = fork.Process(target=in_child, args=(url, queue))
+            child.start()
+            assert queue.get() == found
+            child.join(30)
+            assert child.exitcode == 0
+        ck.save(2, model=model, wait=True)
+    assert capfd.readouterr().err == ""
+    assert [r.step for r in ckpress.list_run(where)] == [1, 2]
+
+
+def test_process_that_does_not_close(tmp_path):
+    """A save in flight is finished, with requests that need threads."""
+    where = f"creating://{tmp_path}/run"
+    code = f"""
+import sys; sys.path.insert(0, {str(TRAINER.parent)!r})
+import ckpress, numpy, object_fs
+ck = ckpress.Checkpointer({where!r})
+ck.save(1, w=numpy.zeros(1000)); ck.save(2, w=numpy.ones(1000))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [r.step for r in ckpress.list_run(where)] == [1, 2]
+
+
+def test_base_model(tmp_path, faults):
+    """It stays where it is, here."""
+    where, base = f"creating://{tmp_path}/run", tmp_path / "base.ckp"
+    model, optimizer, scheduler = training()
+    ckpress.save(base, model.state_dict())
+    with ckpress.Checkpointer(where, profile="resume", base=base, final_on_close=False) as ck:
+        ck.register(model=model, optimizer=optimizer)
+        for step in (1, 2):
+            steps(model, optimizer, scheduler, 1)
+            ck.save(step, wait=True)
+    assert ckpress.list_run(where)[0].base_model == str(base)
+    assert ckpress.load(where)["step"] == 2
+    ckpress.verify(where, level="decode")
+    base.rename(tmp_path / "moved.ckp")
+    with pytest.raises(ckpress.BaseMismatchError, match="base"):
+        ckpress.load(where)
+    assert ckpress.load(where, base=tmp_path / "moved.ckp")["step"] == 2
+
+
 # ---- what cannot be ------------------------------------------------------------------------------------------------------
 
 

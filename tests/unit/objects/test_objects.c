@@ -99,12 +99,15 @@ test_directories(void **state)
     bucket_free(b);
 }
 
+#define NAMES 256
+
 static bool
 collect(void *user, const char *entry, bool is_dir)
 {
     (void)is_dir;
-    strcat(user, entry);
-    strcat(user, ";");
+    char *names = user;
+    const size_t n = strlen(names);
+    snprintf(names + n, NAMES - n, "%s;", entry);
     return true;
 }
 
@@ -114,7 +117,7 @@ test_odd_names(void **state)
 {
     (void)state;
     static const char *const odd[] = {"", "..", ".", "a/b", "c\\d", "fine", NULL};
-    char names[256] = "";
+    char names[NAMES] = "";
     bucket *b = bucket_new();
     const ckp_objects t = bucket_table(b);
     ckpi_fs *fs = mount(&t);
@@ -284,7 +287,7 @@ test_answers(void **state)
         ckpi_stat sb;
         ckpi_buf out = CKPI_BUF_INIT;
         ckp_error err;
-        char names[64] = "";
+        char names[NAMES] = "";
         bucket_set(b, "f", "abc", 3);
         b->answer = said[i];
         assert_status(fs->ops->stat(fs, "f", &sb, &err), want);

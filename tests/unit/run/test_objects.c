@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "harness/bucket.h"
+#include "harness/failalloc.h"
 #include "model.h"
 
 #define NAME "mem://bucket/run"
@@ -209,6 +210,55 @@ test_arguments(void **state)
     bucket_free(b);
 }
 
+/* ---- the n-th allocation fails ---- */
+
+typedef struct fixture { bucket *b; model *m; } fixture;
+
+static ckp_status
+save_and_read(void *user)
+{
+    const fixture *f = user;
+    const ckp_objects t = bucket_table(f->b);
+    ckp_run_options o = CKP_RUN_OPTIONS_INIT;
+    ckp_run *run = NULL;
+    ckp_checkpoint *ck = NULL;
+    o.objects = &t;
+    o.coding.threads = 1;
+    o.keep_last = 1;
+    for (size_t i = 0; i < BUCKET_OBJECTS; i++)           /* claims that there was no memory to forget would make each opening longer */
+        f->b->v[i].there = f->b->v[i].there && strncmp(f->b->v[i].key, "lock/", 5) != 0;
+    ckp_status st = ckp_run_open(&run, NAME, &o, NULL);
+    if (st == CKP_OK)
+        st = model_save(run, f->m, NULL, NULL);
+    const ckp_status closed = ckp_run_close(run, NULL);
+    st = st == CKP_OK ? closed : st;
+    if (st == CKP_OK)
+        st = ckp_checkpoint_open_run_in(&ck, &t, NAME, NULL, CKP_STEP_NEWEST, true, NULL);
+    ckp_checkpoint_close(ck);
+    return st;
+}
+
+static void
+test_memory(void **state)
+{
+    (void)state;
+    model m = {0}, got = {0};
+    fixture f = {bucket_new(), &m};
+    static const uint64_t shape[4] = {40, 8};
+    m.step = 1;
+    model_add_adam(f.m, "w", CKP_F32, CKP_F32, shape);
+    const ckp_objects t = bucket_table(f.b);
+    assert_ok(save_and_read(&f));
+    assert_true(failalloc_run(save_and_read, &f, 100, 3) > 100);
+    model_copy(&got, f.m);
+    model_clear(&got);
+    restore(&t, CKP_STEP_NEWEST, &got);
+    assert_true(model_equal(&got, f.m));
+    model_free(&got);
+    model_free(f.m);
+    bucket_free(f.b);
+}
+
 int
 main(void)
 {
@@ -217,6 +267,7 @@ main(void)
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_failing_store),
         cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
