@@ -10,6 +10,15 @@
 #include "format/runfile.h"
 #include "runs.h"
 
+static bool in_objects;
+
+/* Each test runs on a disk and in an object store. */
+static fault_disk *
+disk_new(void)
+{
+    return in_objects ? fault_objects_new() : fault_disk_new();
+}
+
 static ckpi_store *
 writer(fault_disk *d)
 {
@@ -74,7 +83,7 @@ test_one_writer(void **state)
 {
     (void)state;
     ckp_error err;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_store *s = writer(d), *r = NULL;
     assert_int_equal(ckpi_store_epoch(s), 1);
     assert_status(try_open(d, &err), CKP_EBUSY);
@@ -93,7 +102,7 @@ static void
 test_dead_process(void **state)
 {
     (void)state;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_lockfile l = forge(d, 5);
     const pid_t child = fork();
     if (child == 0)
@@ -110,7 +119,7 @@ static void
 test_pid_used_again(void **state)
 {
     (void)state;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_lockfile l = forge(d, 5);
     put_claim(d, &l);
     assert_status(try_open(d, NULL), CKP_EBUSY);         /* our own pid and start time: alive */
@@ -125,7 +134,7 @@ test_elsewhere_only_expires(void **state)
 {
     (void)state;
     for (int what = 0; what < 3; what++) {
-        fault_disk *d = fault_disk_new();
+        fault_disk *d = disk_new();
         ckpi_lockfile l = forge(d, 5);
         l.owner.pid = 1 << 22;                           /* beyond pid_max on most systems: certainly not here */
         if (what == 0)
@@ -150,7 +159,7 @@ static void
 test_clock_ahead(void **state)
 {
     (void)state;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_lockfile l = forge(d, 5);
     snprintf(l.owner.host, sizeof l.owner.host, "elsewhere");
     l.time += 60;
@@ -166,7 +175,7 @@ static void
 test_other_run_and_garbage(void **state)
 {
     (void)state;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_lockfile l = forge(d, 5);
     l.run_id.lo ^= 1;
     put_claim(d, &l);
@@ -197,7 +206,7 @@ test_fencing(void **state)
     (void)state;
     ckp_error err;
     trace t = {0};
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_store *old = writer(d), *new = NULL;
     assert_ok(trace_save(&t, old, 1, NULL, NULL));
     assert_ok(trace_save(&t, old, 2, NULL, NULL));
@@ -219,7 +228,7 @@ static void
 test_fenced_at_commit(void **state)
 {
     (void)state;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_store *old = writer(d), *new = NULL;
     ckpi_attempt *a = NULL;
     ckpi_writer *w = NULL;
@@ -251,7 +260,7 @@ static void
 test_lock_removed(void **state)
 {
     (void)state;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_store *s = writer(d);
     fault_remove(d, "lock/epoch-00000001.json");
     assert_status(ckpi_store_refresh(s, NULL), CKP_EBUSY);
@@ -264,7 +273,7 @@ static void
 test_refresh(void **state)
 {
     (void)state;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_store *s = writer(d);
     run_age_lock(d);
     assert_ok(ckpi_store_refresh(s, NULL));
@@ -338,7 +347,7 @@ test_fork(void **state)
 {
     (void)state;
     int status = -1;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_store *s = writer(d);
     ckpi_attempt *a = NULL;
     assert_ok(run_save(s, 1, NULL, 1, NULL, NULL));
@@ -372,5 +381,7 @@ main(void)
         cmocka_unit_test(test_wait),
         cmocka_unit_test(test_fork),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests_name("on a disk", tests, NULL, NULL);
+    in_objects = true;
+    return failed + cmocka_run_group_tests_name("in an object store", tests, NULL, NULL);
 }
