@@ -170,6 +170,42 @@ def within(seconds: float, fn: Callable[[], T]) -> T:
     return result
 
 
+AT_ONCE = 4  # parts of one upload
+
+
+def _side_by_side(fn: Callable[[int], T], n: int) -> list[T]:
+    """``fn`` of 0 to n - 1; the first failure, once all that had begun have ended."""
+    numbers, lock = iter(range(n)), threading.Lock()
+    results: dict[int, T] = {}
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        while not failed:
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                return
+            try:
+                results[number] = fn(number)
+            except BaseException as e:
+                failed.append(e)
+
+    threads = [threading.Thread(target=work, name="ckpress-part", daemon=True) for _ in range(min(AT_ONCE, n) - 1)]
+    begun = []
+    try:
+        for thread in threads:
+            thread.start()
+            begun.append(thread)
+    except RuntimeError:  # the interpreter is ending: this thread does it all
+        pass
+    work()
+    for thread in begun:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return [results[i] for i in range(n)]
+
+
 # ---- failures -----------------------------------------------------------------------------------------------------------
 
 _FINAL = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError, MemoryError)
@@ -177,11 +213,19 @@ _MISUSE = (TypeError, ValueError, AttributeError, NotImplementedError, ImportErr
 _FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
-def _met_condition(e: BaseException) -> bool:
-    """Whether S3 refused to put over an object; s3fs does not always tell that from other bad requests."""
+def _s3_code(e: BaseException) -> Any:
+    """What S3 called it; s3fs's exceptions do not tell everything apart."""
     response = getattr(e.__cause__, "response", None) or getattr(e, "response", None)
-    code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
-    return code in ("PreconditionFailed", "412")
+    return response.get("Error", {}).get("Code") if isinstance(response, dict) else None
+
+
+def _knows_no_condition(e: BaseException) -> bool:
+    """Whether the server, or the S3 client, says that it cannot put if absent. Many say nothing, and do not."""
+    return getattr(e, "errno", None) == errno.ENOSYS or _s3_code(e) in ("NotImplemented", "501") or type(e).__name__ == "ParamValidationError"
+
+
+class _NoCondition(Exception):
+    pass
 
 
 def _may_pass(e: BaseException) -> bool:
@@ -261,7 +305,14 @@ class Store:
         return self._try("get", read, n)
 
     def put(self, key: str, data: Any, replace: bool) -> None:
-        path, size = self._path(key), len(data)
+        try:
+            self._put(self._path(key), data, replace)
+        except _NoCondition:
+            self._creates = False  # from now on it looks first
+            self._put(self._path(key), data, replace)
+
+    def _put(self, path: str, data: Any, replace: bool) -> None:
+        size = len(data)
         if size <= WHOLE:
             whole = data.read(0, size)
             self._try("put", lambda fs: self._put_whole(fs, path, whole, replace), size)
@@ -327,7 +378,9 @@ class Store:
             try:
                 return within(min(left, self._storage.try_seconds + more), lambda: fn(self._file_system()))
             except Exception as e:
-                failed = FileExistsError("there is an object of that name") if _met_condition(e) else e
+                failed = FileExistsError("there is an object of that name") if _s3_code(e) in ("PreconditionFailed", "412") else e
+            if what == "put" and self._creates and _knows_no_condition(failed):
+                raise _NoCondition from failed
             if not _may_pass(failed):
                 raise _final(failed)
             wait = pause * random.uniform(0.5, 1.0)
@@ -361,7 +414,8 @@ class Store:
         made = self._try("put", lambda fs: fs.call_s3("create_multipart_upload", Bucket=bucket, Key=key))
         to = {"Bucket": bucket, "Key": key, "UploadId": made["UploadId"]}
         try:
-            parts = [self._put_part(to, data, number, offset) for number, offset in enumerate(range(0, len(data), WHOLE), 1)]
+            offsets = range(0, len(data), WHOLE)
+            parts = _side_by_side(lambda i: self._put_part(to, data, i + 1, offsets[i]), len(offsets))
         except BaseException:
             self._abort(to)
             raise
@@ -370,7 +424,7 @@ class Store:
             self._try("put", lambda fs: fs.call_s3("complete_multipart_upload", **to, MultipartUpload={"Parts": parts}, **condition))
         except FileNotFoundError as e:  # no such upload: an earlier try of this request has completed it
             raise make(FileError, _said(e)) from e
-        except FileExistsError:
+        except (FileExistsError, _NoCondition):
             self._abort(to)
             raise
 

@@ -61,6 +61,7 @@ check_base(ckpi_store *s, const ckpi_manifest *m, ckp_error *err)
     ckp_status st = CKP_OK;
     for (const ckpi_manifest *at = m; st == CKP_OK && at->kind != CKPI_CKPT_KEY; at = link) {
         ckpi_manifest *next = NULL;
+        ckpi_lock_keep(s);
         st = check_link(s, at, &next, err);
         ckpi_manifest_free(link);
         link = next;

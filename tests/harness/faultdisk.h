@@ -71,6 +71,7 @@ struct fault_disk {
     bool due;                   /* FAULT_LOST, FAULT_LATE, FAULT_DAMAGE: of the call at hand */
     fault_late late;
     unsigned late_by;
+    unsigned slow_ms;
 };
 
 /*

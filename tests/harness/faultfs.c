@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/fail.h"
 #include "harness/faultdisk.h"
+#include "os/host.h"
 
 typedef struct mount {
     ckpi_fs fs;
@@ -32,6 +33,12 @@ fault_arm(fault_disk *d, fault_kind kind, uint64_t at, bool lasting)
     d->calls = 0;
     d->lasting = lasting;
     d->fired = 0;
+}
+
+void
+fault_slow(fault_disk *d, unsigned ms)
+{
+    d->slow_ms = ms;
 }
 
 uint64_t
@@ -69,6 +76,8 @@ ckp_status
 fault_gate(fault_disk *d, unsigned generation, fault_what w, bool *short_write, ckp_error *err)
 {
     d->due = false;
+    if (d->slow_ms > 0)
+        ckpi_sleep_ms(d->slow_ms);
     if (short_write != NULL)
         *short_write = false;
     if (d->off || generation != d->generation)

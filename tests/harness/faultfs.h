@@ -38,6 +38,8 @@ typedef enum fault_kind {
 
 /* The at-th counting call from now (1: the next) fails. lasting: and so do all counting calls after it. at 0: just count. */
 void fault_arm(fault_disk *d, fault_kind kind, uint64_t at, bool lasting);
+/* Every call takes so long from now on. */
+void fault_slow(fault_disk *d, unsigned ms);
 uint64_t fault_calls(const fault_disk *d);      /* counting calls since arm */
 unsigned fault_fired(const fault_disk *d);      /* faults since arm: tests prove with it that they tested something */
 

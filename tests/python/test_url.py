@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pathlib
@@ -244,6 +245,24 @@ def test_failures_by_class(error, cls, tries, tmp_path, faults):
     assert [r.step for r in ckpress.list_run(where)] == [1, 3]
 
 
+def test_server_that_knows_no_condition(tmp_path, faults):
+    """It says so: then a look comes first."""
+    where = f"creating://{tmp_path}/run"
+    real = CreatingFS.pipe_file
+
+    def pipe_file(self, path, value, mode="overwrite", **kwargs):
+        if mode == "create":
+            raise OSError(errno.ENOSYS, "A header you provided implies functionality that is not implemented")
+        real(self, path, value, mode=mode)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CreatingFS, "pipe_file", pipe_file)
+        states = saved(where, 2, storage=QUICK)
+        with ckpress.Checkpointer(where, storage=QUICK), pytest.raises(ckpress.BusyError):
+            ckpress.Checkpointer(where, storage=QUICK)
+    assert same(dict(ckpress.load(where)["model"]), states[2])
+
+
 class Hostile(Exception):
     def __str__(self):
         raise RuntimeError("no text either")
@@ -351,6 +370,32 @@ def test_base_model(tmp_path, faults):
     with pytest.raises(ckpress.BaseMismatchError, match="base"):
         ckpress.load(where)
     assert ckpress.load(where, base=tmp_path / "moved.ckp")["step"] == 2
+
+
+def test_side_by_side():
+    """Parts of an upload: results in order; a failure ends it, once what had begun has ended."""
+    from ckpress._url import AT_ONCE, _side_by_side
+
+    gate = threading.Barrier(AT_ONCE, timeout=10)
+
+    def fn(i):
+        if i < AT_ONCE:
+            gate.wait()
+        return i * i
+
+    assert _side_by_side(fn, 20) == [i * i for i in range(20)]
+    ended = []
+
+    def failing(i):
+        time.sleep(0.02)
+        if i == 5:
+            raise OSError("part 5")
+        ended.append(i)
+
+    with pytest.raises(OSError, match="part 5"):
+        _side_by_side(failing, 100)
+    assert len(ended) < 20
+    assert _side_by_side(fn, 0) == []
 
 
 # ---- what cannot be ------------------------------------------------------------------------------------------------------

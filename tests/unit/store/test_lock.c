@@ -283,6 +283,63 @@ test_refresh(void **state)
     fault_disk_free(d);
 }
 
+/* An attempt with a shard, and what its manifest needs but for the base. */
+static ckpi_manifest *
+begin_delta(ckpi_store *s, ckpi_attempt **a, const ckpi_manifest *base, const char *base_dir)
+{
+    ckpi_writer *w = NULL;
+    ckpi_id hash;
+    char name[CKPI_DIR_NAME_MAX];
+    ckpi_manifest *m = ckpi_manifest_new();
+    assert_ok(ckpi_store_begin(s, 99, a, NULL));
+    assert_ok(ckpi_store_shard(s, *a, 0, 1, &w, NULL));
+    assert_ok(ckpi_writer_put(w, "x", 1, NULL));
+    assert_ok(ckpi_writer_finish(w, NULL));
+    assert_ok(ckpi_writer_hash(w, &hash, NULL));
+    ckpi_writer_free(w);
+    ckpi_shard_name(name, 0, 1);
+    assert_ok(ckpi_manifest_add_shard(m, name, 1, hash, hash, NULL));
+    assert_ok(ckpi_manifest_set(&m->profile, "lossless", NULL));
+    assert_ok(ckpi_manifest_set(&m->base_dir, base_dir, NULL));
+    m->kind = CKPI_CKPT_DELTA;
+    m->base = base->content;
+    m->chain = base->chain + 1;
+    m->content = hash;
+    return m;
+}
+
+/* Where each request takes long, listing and looking at a chain may outlast a claim: it is refreshed on the way. */
+static void
+test_kept_while_slow(void **state)
+{
+    (void)state;
+    const ckpi_store_options quick = {.lock_expiry_s = 4};
+    fault_disk *d = disk_new();
+    ckpi_store *s = NULL;
+    ckpi_attempt *a = NULL;
+    ckpi_chain chain = CKPI_CHAIN_INIT;
+    char dir[5][CKPI_DIR_NAME_MAX];
+    assert_ok(ckpi_store_open(&s, fault_mount(d), CKPI_STORE_WRITE, &quick, NULL));
+    for (uint64_t step = 1; step <= 4; step++)
+        assert_ok(run_save(s, step, step > 1 ? dir[step - 1] : NULL, 1, dir[step], NULL));
+    assert_ok(ckpi_store_chain(s, dir[4], &chain, NULL));
+    ckpi_manifest *m = begin_delta(s, &a, chain.m[3], dir[4]);
+    int64_t was = get_claim(d, 1).time;
+    fault_slow(d, 80);
+    assert_ok(ckpi_store_commit(s, a, m, NULL));
+    fault_slow(d, 0);
+    assert_true(get_claim(d, 1).time > was);
+    was = get_claim(d, 1).time;
+    fault_slow(d, 80);
+    assert_ok(ckpi_store_retain(s, &LAST_ONE, NULL, NULL));
+    fault_slow(d, 0);
+    assert_true(get_claim(d, 1).time > was);
+    ckpi_chain_free(&chain);
+    ckpi_manifest_free(m);
+    ckpi_store_free(s);
+    fault_disk_free(d);
+}
+
 static void *
 free_later(void *s)
 {
@@ -378,6 +435,7 @@ main(void)
         cmocka_unit_test(test_fenced_at_commit),
         cmocka_unit_test(test_lock_removed),
         cmocka_unit_test(test_refresh),
+        cmocka_unit_test(test_kept_while_slow),
         cmocka_unit_test(test_wait),
         cmocka_unit_test(test_fork),
     };
