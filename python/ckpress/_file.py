@@ -14,7 +14,7 @@ from ._collect import Collector
 from ._decode import Leaf, Named, build, leaves, parse
 from ._lazy import LazyTensor
 from ._tensors import builder, check_framework, read_all
-from ._url import Storage, Store, is_url, place, run_and_step
+from ._url import Storage, Store, is_url, local, place, run_and_step
 from .errors import Error, FormatError, InvalidError, UnsupportedError, make
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -71,9 +71,9 @@ def open_checkpoint(
     run = _in_run(name, storage)
     if run is not None:
         return _core.open_run(*run, verify, _base_model(base))
-    local = place(name, storage)
-    assert isinstance(local, str)
-    return _open_file(local, _bases(base))
+    file = place(name, storage)
+    assert isinstance(file, str)
+    return _open_file(file, _bases(base))
 
 
 def _base_model(base: PathLike | Sequence[PathLike] | None) -> str | None:
@@ -99,7 +99,7 @@ def _in_run(name: str, storage: Stored = None) -> tuple[str | Store, int] | None
         where = run_place(url, storage)
         if isinstance(where, Store):
             return where, number
-        name = os.path.abspath(name.partition("://")[2])
+        name = os.fspath(local(name))
     if os.path.isdir(name):
         return name, -1
     run, at, step = name.rpartition("@")
@@ -156,6 +156,7 @@ def save(
         InvalidError: a lossy profile and nothing in ``obj`` that may be lossy; a step for a tensor that ``obj`` does not have.
         OSError: the file system refuses; the old file is untouched.
     """
+    path = local(path)
     options = coding(profile, quality, threads, effort, memory_budget, steps)
     collector = Collector(obj, weights_only=profile == "weights", steps=steps)
     collector.value(obj, ())
@@ -394,7 +395,7 @@ def decompress(
             return Converted(**_core.export(ck, dst, options, overwrite, progress, only))
         finally:
             ck.close()
-    return Converted(**_core.decompress(src, dst, options, _bases(base), overwrite, progress, only))
+    return Converted(**_core.decompress(local(src), dst, options, _bases(base), overwrite, progress, only))
 
 
 class Listed(NamedTuple):

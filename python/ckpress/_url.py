@@ -60,10 +60,19 @@ def place(path: PathLike, storage: Storage | Mapping[str, Any] | None = None) ->
         if storage is not None:
             raise make(InvalidError, f"{name}: storage= is for URLs")
         return name
-    local = _LOCAL.match(name)
-    if local is not None:
-        return os.path.abspath(name[local.end() :])
+    if _LOCAL.match(name) is not None:
+        return str(local(name))
     return Store(name, _checked(storage))
+
+
+def local(path: PathLike) -> PathLike:
+    """The path of a single file, which does not lie behind a URL other than ``file://``."""
+    name = os.fspath(path)
+    if not is_url(name):
+        return path
+    if _LOCAL.match(name) is None:
+        raise make(UnsupportedError, f"{name}: behind a URL lie runs (Checkpointer), not single files: give a path")
+    return os.path.abspath(_LOCAL.sub("", name, count=1))
 
 
 def _checked(storage: Storage | Mapping[str, Any] | None) -> Storage:

@@ -34,6 +34,11 @@ ckp_status
 ckpi_object_open_new(objects_fs *fs, const char *key, ckpi_file **out, ckp_error *err)
 {
     const size_t n = strlen(key) + 1;
+    uint64_t size;
+    /* Put if absent decides; but what somebody else has there must not be removed as our own after that has failed. */
+    const ckp_status st = is_tmp(key) ? CKP_ENOTFOUND : ckpi_object_stat(fs, key, &size, err);
+    if (st != CKP_ENOTFOUND)
+        return st == CKP_OK ? ckpi_fail(err, CKP_EEXIST, "'%.200s' exists", key) : st;
     object_file *f = ckpi_calloc(1, sizeof *f + n);
     ckpi_pending *p = ckpi_calloc(1, sizeof *p + n);
     if (f == NULL || p == NULL) {

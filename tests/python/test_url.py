@@ -152,6 +152,8 @@ def test_file_url(tmp_path):
     saved(f"file://{tmp_path}/run", 2)
     assert [r.step for r in ckpress.list_run(tmp_path / "run")] == [1, 2]
     assert ckpress.load(f"file://{tmp_path}/run@1")["step"] == 1
+    ckpress.save(f"file://{tmp_path}/x.ckp", {"a": 1})
+    assert ckpress.load(tmp_path / "x.ckp") == ckpress.load(f"file://{tmp_path}/x.ckp") == {"a": 1}
     assert (tmp_path / "run" / "run.json").is_file()
 
 

@@ -204,6 +204,23 @@ test_stage_fails(void **state)
     bucket_free(b);
 }
 
+/* What is there is not begun over, and stays. */
+static void
+test_new_is_new(void **state)
+{
+    (void)state;
+    bucket *b = bucket_new();
+    const ckp_objects t = bucket_table(b);
+    ckpi_fs *fs = mount(&t);
+    ckpi_writer *w = NULL;
+    bucket_set(b, "s", "theirs", 6);
+    assert_status(ckpi_writer_file(&w, fs, "s", NULL), CKP_EEXIST);
+    ckpi_writer_free(w);
+    assert_non_null(bucket_find(b, "s"));
+    ckpi_fs_free(fs);
+    bucket_free(b);
+}
+
 /* What was not finished leaves nothing. */
 static void
 test_abandoned(void **state)
@@ -416,6 +433,7 @@ main(void)
         cmocka_unit_test(test_odd_names),
         cmocka_unit_test(test_staged),
         cmocka_unit_test(test_stage_fails),
+        cmocka_unit_test(test_new_is_new),
         cmocka_unit_test(test_abandoned),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_answers),
