@@ -79,6 +79,7 @@ def test_life(url, tmp_path):
     ckpress.verify(url, level="decode")
 
 
+@pytest.mark.filterwarnings("ignore:ckpress. between two saves")
 @pytest.mark.parametrize("profile", ["lossless", "resume"])
 def test_resume(url, profile):
     """Restored into live objects, and on: with a delta against it, and by the rules."""
