@@ -22,7 +22,6 @@ from ._lazy import LazyTensor
 from ._ranks import assist
 from ._retention import Fate, Pruned, prune
 from ._steps import Planned, PlannedTensor, plan
-from ._url import Storage
 from ._weights import load_weights, save_weights
 from .errors import (
     AccessError,
@@ -86,7 +85,6 @@ __all__ = [
     "Pruned",
     "Salvaged",
     "StateError",
-    "Storage",
     "TruncatedError",
     "UnsafeError",
     "UnsupportedError",
