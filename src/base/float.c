@@ -33,6 +33,14 @@ ckpi_f32_from_bits(uint32_t b)
     return f;
 }
 
+double
+ckpi_f64_from_bits(uint64_t b)
+{
+    double f;
+    memcpy(&f, &b, sizeof f);
+    return f;
+}
+
 INLINE uint32_t
 up_bf16(uint32_t b)
 {

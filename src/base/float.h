@@ -31,6 +31,7 @@ void ckpi_f32_to_f16_n(void *dst, const float *src, size_t n);
 
 uint32_t ckpi_f32_bits(float f);
 float ckpi_f32_from_bits(uint32_t b);
+double ckpi_f64_from_bits(uint64_t b);
 
 /* Round to nearest, denormals kept (FTZ and DAZ off), exceptions masked; leave() restores what enter() found. */
 typedef struct ckpi_fpenv { uint64_t saved; } ckpi_fpenv;

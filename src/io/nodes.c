@@ -8,8 +8,8 @@
 
 typedef struct open_node { uint32_t at; uint64_t left; } open_node;
 
-static uint64_t
-children(const ckp_tree_node *n)
+uint64_t
+ckpi_tree_children(const ckp_tree_node *n)
 {
     switch (n->type) {
     case CKP_TREE_NAMED: return 1;
@@ -68,7 +68,7 @@ ckpi_nodes_load(ckpi_nodes *out, const void *tree, size_t len, ckp_error *err)
         if (depth > 0)
             open[depth - 1].left--;
         /* The reader bounds the depth. */
-        open[depth++] = (open_node){(uint32_t)out->n - 1, children(&n)};
+        open[depth++] = (open_node){(uint32_t)out->n - 1, ckpi_tree_children(&n)};
         while (depth > 0 && open[depth - 1].left == 0)
             out->v[open[--depth].at].end = (uint32_t)out->n;
     }

@@ -5,6 +5,9 @@
 #include <ckpress/state.h>
 #include "base/buf.h"
 
+/* Values that follow a node, right below it: of a dict keys and values. */
+uint64_t ckpi_tree_children(const ckp_tree_node *n);
+
 typedef struct ckpi_node {
     ckp_tree_type type;
     uint32_t end;                /* index of the node after this value */

@@ -73,15 +73,6 @@ small_float(const ckpi_dtype_info *t, unsigned byte)
     return sign * ldexp((double)(mantissa + (1u << t->mant_bits)), (int)exponent - bias - t->mant_bits);
 }
 
-static double
-f64_at(const uint8_t *p)
-{
-    const uint64_t bits = ckpi_ld64(p);
-    double v;
-    (void)memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
 /* n numbers, each of part_bytes: a complex element is two. */
 static void
 load(const ckpi_dtype_info *t, double *out, const uint8_t *p, size_t n)
@@ -101,7 +92,7 @@ load(const ckpi_dtype_info *t, double *out, const uint8_t *p, size_t n)
         break;
     default:
         for (size_t i = 0; i < n; i++)
-            out[i] = f64_at(p + 8 * i);
+            out[i] = ckpi_f64_from_bits(ckpi_ld64(p + 8 * i));
         break;
     }
 }

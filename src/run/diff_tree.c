@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/limits.h"
 #include "io/io.h"
+#include "io/nodes.h"
 
 #define ORDERED_DICT "collections.OrderedDict"   /* NAMED over (items, attributes) */
 #define TEXT_ROOM 160
@@ -54,15 +55,6 @@ float_text(char *out, size_t cap, double v)
         (void)snprintf(out + n, cap - n, ".0");
 }
 
-static double
-f64_at(const void *p)
-{
-    const uint64_t bits = ckpi_ld64(p);
-    double v;
-    (void)memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
 /* "hex..." and, where that is not all, a number that stands for all of it: two long values that differ must not look alike. */
 static void
 bytes_text(char *out, size_t cap, const uint8_t *p, size_t n)
@@ -102,7 +94,7 @@ numpy_text(char *out, size_t cap, const ckp_tree_node *n)
     while (kind < 6 && (strlen(known[kind].name) != n->name_len || memcmp(known[kind].name, n->name, n->name_len) != 0 || known[kind].bytes != n->len))
         kind++;
     switch (kind) {
-    case 0: float_text(out, cap, f64_at(n->data)); break;
+    case 0: float_text(out, cap, ckpi_f64_from_bits(ckpi_ld64(n->data))); break;
     case 1: float_text(out, cap, (double)ckpi_f32_from_bits(ckpi_ld32(n->data))); break;
     case 2: (void)snprintf(out, cap, "%lld", (long long)(int64_t)ckpi_ld64(n->data)); break;
     case 3: (void)snprintf(out, cap, "%ld", (long)(int32_t)ckpi_ld32(n->data)); break;
@@ -184,17 +176,6 @@ typedef struct walk {
     uint64_t skip;               /* nodes of a key that is a container */
 } walk;
 
-static uint64_t
-children(const ckp_tree_node *n)
-{
-    switch (n->type) {
-    case CKP_TREE_NAMED: return 1;
-    case CKP_TREE_DICT:
-    case CKP_TREE_ORDERED_DICT: return 2 * n->count;
-    default: return n->count;
-    }
-}
-
 static size_t
 put_text(leaves *l, const void *p, size_t n)
 {
@@ -248,12 +229,12 @@ key_step(walk *w, const ckp_tree_node *n)
         step(w, n->data, n->len);
         return;
     }
-    if (children(n) != 0)
+    if (ckpi_tree_children(n) != 0)
         (void)snprintf(text, sizeof text, "?%llu", (unsigned long long)w->level[w->depth - 1].at);
     else
         node_text(text, sizeof text, n);
     step(w, text, strlen(text));
-    w->skip = children(n);
+    w->skip = ckpi_tree_children(n);
 }
 
 /* The node becomes the next value of the level above. True: it was a key. */
@@ -307,12 +288,12 @@ walk_node(walk *w, const ckp_tree_node *n, const uint8_t *code, size_t len, ckp_
     static const uint8_t tensor[] = {CKP_TREE_TENSOR, 0, 0};     /* which one, its name says */
 
     if (w->skip != 0) {
-        w->skip += children(n) - 1;
+        w->skip += ckpi_tree_children(n) - 1;
         return CKP_OK;
     }
     if (place_node(w, n))
         return ckpi_buf_status(&w->path, err, "a path");
-    if (children(n) != 0) {
+    if (ckpi_tree_children(n) != 0) {
         enter(w, n);
     } else {
         const bool is_tensor = n->type == CKP_TREE_TENSOR;
