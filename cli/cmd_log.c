@@ -195,11 +195,7 @@ json_log(const report *r, bool reverse)
 {
     cli_json j = {0};
 
-    cli_json_open(&j, NULL, '{');
-    cli_json_str(&j, "path", r->path);
-    cli_json_u64(&j, "saves", report_committed(r));
-    cli_json_u64(&j, "damaged", report_bad(r));
-    cli_json_open(&j, "checkpoints", '[');
+    report_json_begin(&j, r);
     for (size_t k = 0; k < r->n; k++) {
         const size_t i = reverse ? r->n - 1 - k : k;
         const past h = past_of(r, i);

@@ -99,6 +99,8 @@ void report_slot(const report *r, size_t slot, size_t *first, size_t *end);
 double report_bits(const report_point *p, double bytes);
 
 void report_page(FILE *f, const report *r);
+/* Up to the array of checkpoints, which it opens. */
+void report_json_begin(cli_json *j, const report *r);
 void report_json(const report *r);
 /* Parts of the JSON: the fields of point i, inside an object; what is no checkpoint, as an array. */
 void report_json_point(cli_json *j, const report *r, size_t i);

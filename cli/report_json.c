@@ -100,15 +100,21 @@ json_tensors(cli_json *j, const report_point *p)
 }
 
 void
+report_json_begin(cli_json *j, const report *r)
+{
+    cli_json_open(j, NULL, '{');
+    cli_json_str(j, "path", r->path);
+    cli_json_u64(j, "saves", report_committed(r));
+    cli_json_u64(j, "damaged", report_bad(r));
+    cli_json_open(j, "checkpoints", '[');
+}
+
+void
 report_json(const report *r)
 {
     cli_json j = {0};
 
-    cli_json_open(&j, NULL, '{');
-    cli_json_str(&j, "path", r->path);
-    cli_json_u64(&j, "saves", report_committed(r));
-    cli_json_u64(&j, "damaged", report_bad(r));
-    cli_json_open(&j, "checkpoints", '[');
+    report_json_begin(&j, r);
     for (size_t i = 0; i < r->n; i++) {
         cli_json_open(&j, NULL, '{');
         report_json_point(&j, r, i);
