@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import platform
@@ -27,10 +28,12 @@ VENV = ROOT / ".venv-bench"
 PROGRAM = pathlib.Path(os.environ.get("BENCH_LOSSLESS", ROOT / "build" / "release" / "bench" / "bench_lossless"))
 PEERS = ["torch.save", "zstd -1", "zstd -3", "blosc2 shuffle + zstd", "pcodec", "pcodec on integer differences", "zipnn", "bigsmall", "z4ai",
          "fireworks", "moonclip"]
+SPARSE_PEERS = ["zstd -1", "zstd -3", "pcodec on integer differences", "zipnn", "moonclip"]  # of the sets with random words; their XOR with the base
 SLOWEST = ["z4ai effort=max"]  # 0.4 MB/s: ten minutes a pass over the largest set
 PACKAGES = ["zstandard", "blosc2", "pcodec", "zipnn", "bigsmall", "z4ai", "fireworks-delta-compression", "moonclip", "safetensors"]
 SLOW_MB_S = {"z4ai effort=max", "bigsmall", "fireworks"}
 LIMIT = 1800  # seconds for one peer on one set
+FRAME = 40  # bytes that a chunk's frame takes in a file
 AIMS = {"astra-bf16": 0.665, "demo-f32": 0.81, "demo-f32-delta": 0.75, "demo-bf16-delta": 0.34}
 Row = dict[str, Any]
 
@@ -90,6 +93,26 @@ def must(name: str, value: float, bar: float, below: bool) -> bool:
     return ok
 
 
+def judge_sparse(rows: list[Row]) -> None:
+    """Of weights with a share r of random words: at least 0.9 of what is possible, 16 / (H(r) + 16 r), and BitSnap's 16 / (1 + 16 r) beside it."""
+    for name in dict.fromkeys(r["data"] for r in rows):
+        own = next(r for r in rows if r["data"] == name and r["peer"] == "ckpress")
+        others = [r["stored_bytes"] for r in rows if r["data"] == name and not r["peer"].startswith("ckpress") and r["verified"]]
+        r = float(name.rpartition("-")[2]) / 100
+        ratio, key = own["raw_bytes"] / (own["stored_bytes"] + FRAME * own["chunks"]), name.replace("-", "_").replace(".", "_")
+        if r == 0:
+            must(f"{key}_ratio", ratio, 5000, False)
+        else:
+            entropy = -r * math.log2(r) - ((1 - r) * math.log2(1 - r) if r < 1 else 0)
+            must(f"{key}_share_of_possible", ratio * (entropy + 16 * r) / 16, 0.9, False)
+        must(f"{key}_vs_bitsnap_formula", ratio * (1 + 16 * r) / 16, 1.0, False)
+        if others:
+            must(f"{key}_size_vs_smallest", own["stored_bytes"] / min(others), 1.01, True)
+        must(f"{key}_encode_gb_s", own["encode_mb_s"] / 1000, 1.5, False)
+        must(f"{key}_decode_gb_s", own["decode_mb_s"] / 1000, 2.5, False)
+        must(f"{key}_verified", float(own["verified"]), 1, False)
+
+
 def judge(rows: list[Row], picks: dict[str, tuple[int, int]]) -> None:
     for name in dict.fromkeys(r["data"] for r in rows):
         own = next(r for r in rows if r["data"] == name and r["peer"] == "ckpress")
@@ -110,12 +133,12 @@ def judge(rows: list[Row], picks: dict[str, tuple[int, int]]) -> None:
 
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--only", help="one set")
+    p.add_argument("--only", help="one set, or `sparse`: those with random words")
     p.add_argument("--reps", type=int, default=7)
     p.add_argument("--no-peers", action="store_true")
     p.add_argument("--slow", action="store_true", help="also " + ", ".join(SLOWEST))
     o = p.parse_args()
-    sets = [s for s in data.prepare() if o.only in (None, s)]
+    sets = data.prepare(o.only)
     if not o.no_peers:
         make_peers()
     rows: list[Row] = []
@@ -125,11 +148,11 @@ def main() -> None:
         for isa in ("best", "avx2"):
             r = ours(name, o.reps, isa, probe=isa == "best")
             who = "ckpress" if isa == "best" else "ckpress (AVX2)"
-            if isa == "best":
+            if isa == "best" and name in data.SETS:
                 picks[name] = (r["stored_bytes"], r["best_bytes"])
-            rows.append({"data": name, "peer": who, **{k: r[k] for k in ("raw_bytes", "stored_bytes", "encode_mb_s", "decode_mb_s", "verified", "isa")}})
+            rows.append({"data": name, "peer": who, **{k: r[k] for k in ("raw_bytes", "stored_bytes", "encode_mb_s", "decode_mb_s", "verified", "isa", "chunks")}})
             show(name, who, r)
-        for which in [] if o.no_peers else PEERS + (SLOWEST if o.slow else []):
+        for which in [] if o.no_peers else SPARSE_PEERS if name in data.SPARSE else PEERS + (SLOWEST if o.slow else []):
             r = peer(which, name, o.reps)
             show(name, which, r)
             if "skipped" not in r:
@@ -138,9 +161,11 @@ def main() -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
     if o.only and out.exists():
-        rows = [r for r in json.loads(out.read_text())["rows"] if r["data"] != o.only] + rows
+        rows = [r for r in json.loads(out.read_text())["rows"] if r["data"] not in sets] + rows
     out.write_text(json.dumps({"machine": cpu, "reps": o.reps, "clock": "cpu seconds of one process", "rows": rows}, indent=1))
-    judge([r for r in rows if o.only in (None, r["data"])], picks)
+    rows = [r for r in rows if r["data"] in sets]
+    judge([r for r in rows if r["data"] in data.SETS], picks)
+    judge_sparse([r for r in rows if r["data"] in data.SPARSE])
 
 
 if __name__ == "__main__":

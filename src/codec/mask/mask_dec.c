@@ -10,6 +10,7 @@
 #include "codec/mask/mask_wire.h"
 #include "codec/rans/rans.h"
 #include "codec/rows.h"
+#include "codec/stream/plane.h"
 
 static ckp_status
 get_stream(ckpi_rd *r, uint8_t *dst, size_t n, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
@@ -34,8 +35,7 @@ get_values(ckpi_rd *r, uint8_t *values, size_t count, unsigned width, ckpi_scrat
         const ckp_status st = get_stream(r, plane, count, ws, cpu, err);
         if (st != CKP_OK)
             return st;
-        for (size_t i = 0; i < count; i++)
-            values[i * width + k] = plane[i];
+        ckpi_plane_put(values, plane, count, width, k);
     }
     return CKP_OK;
 }

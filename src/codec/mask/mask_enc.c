@@ -8,6 +8,7 @@
 #include "codec/mask/mask_kern.h"
 #include "codec/mask/mask_wire.h"
 #include "codec/rans/rans.h"
+#include "codec/stream/plane.h"
 
 enum { LENGTH_MAX = 5 }; /* varint of a stream's length, which is at most CKPI_RANS_MAX + 1 */
 
@@ -116,8 +117,7 @@ put_values(const ckpi_mask_parts *p, uint8_t *dst, size_t cap, size_t *len, ckpi
     if (plane == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "mask: no memory for %zu values", p->count);
     for (unsigned k = 0; k < p->width; k++) {
-        for (size_t i = 0; i < p->count; i++)
-            plane[i] = p->values[i * p->width + k];
+        ckpi_plane_take(plane, p->values, p->count, p->width, k);
         const size_t at = *len - before;
         const ckp_status st = put_stream(plane, p->count, NULL, dst + at, cap - at, len, ws, cpu, err);
         if (st != CKP_OK)

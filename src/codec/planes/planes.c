@@ -4,6 +4,7 @@
 #include "codec/planes/float.h"
 #include "codec/planes/float_wire.h"
 #include "codec/rows.h"
+#include "codec/stream/plane.h"
 #include "codec/stream/stream.h"
 
 static bool
@@ -28,8 +29,7 @@ bytes_encode(ckpi_buf *out, const ckpi_block *b, ckpi_scratch *ws, uint32_t cpu,
     const uint8_t *src = b->data;
     ckpi_buf_u8(out, CKPI_PLANES_BYTES);
     for (unsigned k = 0; k < b->width; k++) {
-        for (size_t i = 0; i < b->n; i++)
-            plane[i] = src[i * b->width + k];
+        ckpi_plane_take(plane, src, b->n, b->width, k);
         const ckp_status st = ckpi_stream_put(out, plane, b->n, ws, cpu, err);
         if (st != CKP_OK)
             return st;
@@ -46,8 +46,7 @@ bytes_decode(ckpi_rd *in, const ckpi_block *b, uint8_t *dst, ckpi_scratch *ws, u
         const ckp_status st = ckpi_stream_get(in, &plane, b->n, ws, cpu, err);
         if (st != CKP_OK)
             return st;
-        for (size_t i = 0; i < b->n; i++)
-            dst[i * b->width + k] = plane[i];
+        ckpi_plane_put(dst, plane, b->n, b->width, k);
         ckpi_scratch_release(ws, mark);
     }
     if (!ckpi_rd_done(in)) {

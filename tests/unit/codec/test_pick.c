@@ -2,6 +2,7 @@
 /* Picks: near the best of all codecs in sum, never larger than raw, the same on every ISA, and decoded by id alone. */
 #include "harness/check.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -112,6 +113,57 @@ test_near_the_best(void **state)
     assert_true(ours <= least + least / 200);
 }
 
+/* Bits that say which of n words changed, and the words. */
+static double
+possible(size_t n, size_t changed, unsigned width)
+{
+    double bits = 8.0 * width * (double)changed;
+    for (size_t i = 0; i < 2; i++) {
+        const double k = (double)(i == 0 ? changed : n - changed);
+        bits += k > 0.0 ? k * log2((double)n / k) : 0.0;
+    }
+    return bits / 8.0;
+}
+
+/* Weights of which some words have become others that have nothing to do with them: a mask and those words, and nothing where all have. */
+static void
+check_random_words(ckp_dtype dtype, size_t per_mille)
+{
+    enum { N = 100000 };
+    test_rng r = test_rng_new("random words");
+    const unsigned width = gen_width(dtype);
+    uint8_t *base = malloc(N * width), *data = malloc(N * width), *out = malloc(N * width * 2 + 4096);
+    size_t changed = 0;
+
+    gen_fill(&r, GEN_NORMAL, dtype, base, N, 100);
+    memcpy(data, base, N * width);
+    for (size_t i = 0; i < N; i++)
+        if (test_below(&r, 1000) < per_mille) {
+            test_bytes(&r, data + i * width, width);
+            changed++;
+        }
+    const ckpi_block b = {.data = data, .base = base, .n = N, .width = width, .dtype = dtype, .cols = 100};
+    const picked p = pick(&b, CKPI_EFFORT_FAST, ckpi_cpu(), out);
+    check_decodes(&b, &p, out);
+    assert_int_equal(p.id, per_mille == 1000 ? CKPI_CODEC_RAW : CKPI_CODEC_MASK);
+    assert_true((double)p.len <= possible(N, changed, width) * 1.01 + 300.0);
+    free(out);
+    free(data);
+    free(base);
+}
+
+static void
+test_random_words(void **state)
+{
+    (void)state;
+    static const size_t per_mille[] = {20, 100, 500, 1000};
+    for (size_t i = 0; i < CHECK_COUNT(per_mille); i++) {
+        check_random_words(CKP_F16, per_mille[i]);
+        check_random_words(CKP_BF16, per_mille[i]);
+        check_random_words(CKP_F32, per_mille[i]);
+    }
+}
+
 static void
 test_small_tries_all(void **state)
 {
@@ -214,7 +266,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_near_the_best), cmocka_unit_test(test_small_tries_all), cmocka_unit_test(test_same_on_every_isa),
+        cmocka_unit_test(test_near_the_best), cmocka_unit_test(test_random_words), cmocka_unit_test(test_small_tries_all), cmocka_unit_test(test_same_on_every_isa),
         cmocka_unit_test(test_edges),         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
