@@ -6,13 +6,14 @@ PYTHON := .venv/bin/python
 RELEASE := build/release
 RUN_PYTHON = PYTHONPATH=$(CURDIR)/$(RELEASE)/python PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(PYTHON)
 
-.PHONY: all help build release test test-full demo bench-coder bench-lossless bench-save bench-plan bench-quality bench-sensitivity bench-transfer install clean distclean
+.PHONY: all help build release test test-full test-crash demo bench-coder bench-lossless bench-save bench-plan bench-quality bench-sensitivity bench-transfer install clean distclean
 
 all: build
 
 help:
 	@echo "make              build library, command and Python module into $(RELEASE)"
 	@echo "make test         all tests (under 20 minutes on 2 cores); make test-full: every fault, arm64, coverage"
+	@echo "make test-crash   every crash point of saves, deletions and copies; 1000 kills of a training (KILLS=n)"
 	@echo "make demo         train a small GPT, kill it 10 times, compare (PROFILE=lossless|resume|small)"
 	@echo "make bench-coder | bench-lossless | bench-save | bench-plan"
 	@echo "make bench-transfer  a published model in a file 9 to 12 times smaller: its embeddings, and fine-tuning from it; make bench-sensitivity"
@@ -34,6 +35,11 @@ release: | build/.dir
 test:
 	@scripts/bootstrap.sh test
 	@scripts/test.sh
+
+# Every point of the fault tables, ckpt-chaos at all of its own, and KILLS (1000) of a real training.
+test-crash:
+	@scripts/bootstrap.sh test
+	@scripts/test-crash.sh
 
 test-full:
 	@scripts/bootstrap.sh full

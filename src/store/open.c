@@ -167,9 +167,17 @@ check_identity(const ckpi_store *s, const ckpi_buf *identity, ckp_error *err)
     return st;
 }
 
+/* More than one writer commits. */
+#define HIDDEN_SEQUENCES ((uint64_t)1 << 20)
+
+/*
+ * The highest sequence so far. A manifest that cannot be read now (a disk that fails once, a newer version's) may hide a higher one, and come
+ * back: what is committed from now on must come after it all the same.
+ */
 static ckp_status
 find_sequence(ckpi_store *s, ckp_error *err)
 {
+    bool hidden = false;
     ckpi_entries e = {0};
     ckpi_copyfile c;
     ckp_status st = ckpi_copied_read(s, &c, err);
@@ -178,9 +186,12 @@ find_sequence(ckpi_store *s, ckp_error *err)
     /* Own checkpoints come after all that was copied, even where those are gone: copied.json tells the two apart by it. */
     if (st == CKP_OK)
         s->max_sequence = c.sequence;
-    for (size_t i = 0; i < e.n; i++)
+    for (size_t i = 0; i < e.n; i++) {
+        hidden = hidden || e.v[i].health == CKPI_HEALTH_BAD_MANIFEST || e.v[i].health == CKPI_HEALTH_UNSUPPORTED;
         if (e.v[i].m != NULL && e.v[i].health != CKPI_HEALTH_FOREIGN && e.v[i].m->sequence > s->max_sequence)
             s->max_sequence = e.v[i].m->sequence;
+    }
+    s->max_sequence += hidden ? HIDDEN_SEQUENCES : 0;
     ckpi_entries_free(&e);
     return st;
 }

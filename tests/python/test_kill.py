@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 
 import ckpress
+import pytest
 
 TRAINER = pathlib.Path(__file__).parent / "trainer.py"
+KILLS = pathlib.Path(__file__).parents[1] / "crash" / "kills.py"
 
 
 def start(folder, steps):
@@ -66,3 +70,12 @@ def test_stopped_for_a_while(tmp_path):
         process.send_signal(signal.SIGCONT)
         process.stdout.read()
     assert process.wait() == 0 and end(tmp_path / "run")["step"] == 60
+
+
+def test_killed_at_random(tmp_path):
+    """tests/crash/kills.py, which `make test-crash` runs a thousand times: torch's AdamW, lives that check what the last one left."""
+    pytest.importorskip("torch")
+    command = [sys.executable, str(KILLS), "--kills", os.environ.get("CKP_KILLS", "25"), "--work", str(tmp_path / "kills")]
+    got = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert got.returncode == 0, got.stdout + got.stderr
+    assert re.search(r"MUST kills_in_a_save \d+ \d+ ok", got.stdout), got.stdout

@@ -317,3 +317,9 @@ run_judge(fault_disk *d, const trace *t, const char *what)
     ckpi_store_free(s);
     judge_reading(d, &after, what);
 }
+
+void
+run_points(const char *operation, const char *fault, uint64_t n)
+{
+    print_message("POINTS %llu  %s: %s\n", (unsigned long long)n, operation, fault);
+}

@@ -37,6 +37,9 @@ ckp_status trace_save(trace *t, ckpi_store *s, uint64_t step, const char *base, 
 /* Retention of the newest point alone, noting what may and what must be gone. */
 ckp_status trace_retain_one(trace *t, ckpi_store *s);
 
+/* Says how many points of an operation were cut, and that a judge has passed each: `make test-crash` adds them up. */
+void run_points(const char *operation, const char *fault, uint64_t n);
+
 /* Makes the newest claim look old, as if its writer, which is this process, were long dead. */
 void run_age_lock(fault_disk *d);
 

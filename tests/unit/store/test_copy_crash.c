@@ -124,6 +124,7 @@ all(fault_kind kind, bool lasting, after_fn after, uint64_t seeds, const char *n
             n++;
         }
     assert_true(n > 0);                  /* and each fired */
+    run_points("copy of a run", name, 2 * n);
 }
 
 static void

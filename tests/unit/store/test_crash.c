@@ -77,18 +77,45 @@ live(fault_disk *d, trace *t)
     ckpi_store_free(s);
 }
 
+/* Going back: what was saved after the restored checkpoint stays, and its steps are saved a second time. */
+static void
+live_again(fault_disk *d, trace *t)
+{
+    ckpi_store *s = NULL;
+    char dir[CKPI_DIR_NAME_MAX];
+    for (int tries = 0; tries < 2 && s == NULL; tries++)
+        if (run_open(&s, fault_mount(d), CKPI_STORE_WRITE, NULL) != CKP_OK)
+            run_age_lock(d);
+    if (s == NULL)
+        return;
+    (void)snprintf(dir, sizeof dir, "%s", t->kept[0]);
+    if (trace_save(t, s, 2, dir, dir) != CKP_OK)
+        (void)trace_save(t, s, 2, NULL, dir);
+    (void)trace_save(t, s, 3, dir, NULL);
+    ckpi_store_free(s);
+}
+
+/* What a process does; how many checkpoints it deletes when nothing fails. */
+typedef struct life {
+    const char *name;
+    void (*live)(fault_disk *d, trace *t);
+    size_t gone;
+} life;
+
+static const life saves = {"open, saves, retention, close", live, 4}, rollback = {"saves again after a rollback", live_again, 0};
+
 static uint64_t
-count_calls(fault_kind kind)
+count_calls(const life *l, fault_kind kind)
 {
     trace t = {0};
     fault_disk *d = fault_disk_new();
     prepare(d, &t);
     fault_arm(d, kind, 0, false);
-    live(d, &t);
+    l->live(d, &t);
     const uint64_t n = fault_calls(d);
     assert_true(n > 0);
     assert_int_equal(t.n_maybe, 1);         /* the one of prepare: without faults everything commits */
-    assert_int_equal(t.n_gone, 4);
+    assert_int_equal(t.n_gone, l->gone);
     fault_disk_free(d);
     return n;
 }
@@ -96,28 +123,37 @@ count_calls(fault_kind kind)
 typedef void (*after_fn)(fault_disk *d, uint64_t seed);
 
 static void
-one(fault_kind kind, uint64_t at, bool lasting, after_fn after, uint64_t seed, const char *name)
+one(const life *l, fault_kind kind, uint64_t at, bool lasting, after_fn after, uint64_t seed, const char *name)
 {
-    char what[128];
+    char what[160];
     trace t = {0};
     fault_disk *d = fault_disk_new();
     prepare(d, &t);
     fault_arm(d, kind, at, lasting);
-    live(d, &t);
+    l->live(d, &t);
     assert_true(fault_fired(d) >= 1);
     after(d, seed);
-    snprintf(what, sizeof what, "%s at call %llu, seed %llu", name, (unsigned long long)at, (unsigned long long)seed);
+    snprintf(what, sizeof what, "%s, %s at call %llu, seed %llu", l->name, name, (unsigned long long)at, (unsigned long long)seed);
     run_judge(d, &t, what);
     fault_disk_free(d);
 }
 
 static void
+all_of(const life *l, fault_kind kind, uint64_t every, bool lasting, after_fn after, uint64_t seeds, const char *name)
+{
+    const uint64_t n = count_calls(l, kind);
+    uint64_t points = 0;
+    for (uint64_t at = 1; at <= n; at += stride(every))
+        for (uint64_t seed = 1; seed <= seeds; seed++, points++)
+            one(l, kind, at, lasting, after, seed * 1000003 + at, name);
+    run_points(l->name, name, points);
+}
+
+static void
 all(fault_kind kind, uint64_t every, bool lasting, after_fn after, uint64_t seeds, const char *name)
 {
-    const uint64_t n = count_calls(kind);
-    for (uint64_t at = 1; at <= n; at += stride(every))
-        for (uint64_t seed = 1; seed <= seeds; seed++)
-            one(kind, at, lasting, after, seed * 1000003 + at, name);
+    all_of(&saves, kind, every, lasting, after, seeds, name);
+    all_of(&rollback, kind, every, lasting, after, seeds, name);
 }
 
 static void
@@ -207,7 +243,8 @@ test_first_open(void **state)
     (void)state;
     const after_fn fates[] = {restart, cut_all, cut_none, cut_torn, cut_reordered};
     for (size_t f = 0; f < CHECK_COUNT(fates); f++) {
-        for (uint64_t at = 1;; at++) {
+        uint64_t at = 1;
+        for (;; at++) {
             trace t = {0};
             ckpi_store *s = NULL;
             fault_disk *d = fault_disk_new();
@@ -223,6 +260,7 @@ test_first_open(void **state)
             if (!fired)
                 break;
         }
+        run_points("first open and save of a run", f == 0 ? "killed" : "power", at - 1);
     }
 }
 
