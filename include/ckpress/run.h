@@ -129,8 +129,14 @@ typedef struct ckp_run_options {
      */
     const char *base_model;
     const ckp_retention *retention;   /**< rules beside keep_last; NULL: none. Copied */
+    /**
+     * What the run may cost: bits a parameter in the mean of a key and the deltas up to the next, all counted; 0.05 to 32, 0: as it comes. Saves that
+     * ask for no quality of their own then get one between an eighth of coding.quality and twice that, by what the saves before have cost: coarser as soon as that
+     * is needed, finer with the next key. A target out of reach is told in ckp_save_stats.warning. For lossy grids (no dynaquant), key_every above 1.
+     */
+    double target_bits;
 } ckp_run_options;
-#define CKP_RUN_OPTIONS_INIT {sizeof(ckp_run_options), CKP_CODING_INIT, 32, 0, CKP_BUSY_WAIT, 60, NULL, NULL}
+#define CKP_RUN_OPTIONS_INIT {sizeof(ckp_run_options), CKP_CODING_INIT, 32, 0, CKP_BUSY_WAIT, 60, NULL, NULL, 0.0}
 
 /**
  * Opens a run for writing, creating the directory when there is none, and takes its lock.

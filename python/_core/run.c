@@ -27,7 +27,7 @@ leave(run_object *self)
     self->entered = false;
 }
 
-PyDoc_STRVAR(run_doc, "Run(dir, coding, key_every, rules, skip_when_busy, lock_seconds, base)\n--\n\n"
+PyDoc_STRVAR(run_doc, "Run(dir, coding, key_every, rules, skip_when_busy, lock_seconds, base, target_bits=0)\n--\n\n"
                       "A run directory, open for writing and locked. coding: (profile, quality, threads, effort, memory_budget, steps); base: path of a base model or None;\n"
                       "rules: (keep_last, keep_best, keep_every, metric, best_is_max, max_bytes).");
 
@@ -43,8 +43,8 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_TypeError, "Run() takes no keyword arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "O&OIOpIO:Run", PyUnicode_FSConverter, &dir, &coding, &opt.key_every, &rules_arg, &skip,
-                          &opt.lock_seconds, &base_arg))
+    if (!PyArg_ParseTuple(args, "O&OIOpIO|d:Run", PyUnicode_FSConverter, &dir, &coding, &opt.key_every, &rules_arg, &skip,
+                          &opt.lock_seconds, &base_arg, &opt.target_bits))
         return NULL;
     opt.busy = skip ? CKP_BUSY_SKIP : CKP_BUSY_WAIT;
     run_object *self = NULL;

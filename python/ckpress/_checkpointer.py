@@ -55,6 +55,9 @@ class Checkpointer:
             Keys are finer by 2, as always. A name that a saved state does not have fails the save.
         effort: 0 fast, 1 normal, 2 smallest; lossless coding only.
         threads: 0: one a processor.
+        target_bits: bits a parameter that a lossy run may cost, everything counted, in the mean of a key and the deltas up to the next. Saves then get a
+            quality between an eighth of ``quality`` and twice that, by what those before have cost: coarser as soon as that is needed, finer
+            with the next key. A target out of reach is a warning. Not with ``eval_fn``, which sets the quality by the loss.
         memory_budget: bytes of extra memory that saving may take; None: by the size of the state.
         base: the file that training starts from, for fine-tuning: a ``.safetensors``, ``.pt`` or ``.ckp`` file of weights. Saves then hold how weights
             differ from it, so that coarse steps cost what was learned before nothing. Not copied: it must stay as it is, where it is or by its
@@ -106,6 +109,7 @@ class Checkpointer:
         max_bytes: int | None = None,
         key_every: int = 32,
         quality: float = 1.0,
+        target_bits: float | None = None,
         steps: Mapping[str, float] | None = None,
         effort: int = 0,
         threads: int = 0,
@@ -156,7 +160,12 @@ class Checkpointer:
         self.values: dict[str, Any] = {}
         self.restored: dict[str, Any] | None = None
         every_key = whole("key_every", key_every, 1, 4096)
-        self._run = _core.Run(self.dir, options, every_key, keep, when_busy == "skip", seconds, base)
+        bits = 0.0 if target_bits is None else float(target_bits)
+        if target_bits is not None and not bits > 0:
+            raise make(InvalidError, f"target_bits must be above 0, not {target_bits!r}")
+        if bits and eval_fn is not None:
+            raise make(InvalidError, "target_bits sets the quality by size, eval_fn by the loss: give one of them")
+        self._run = _core.Run(self.dir, options, every_key, keep, when_busy == "skip", seconds, base, bits)
         # At the end of the process, too, a save in flight is finished.
         self._finalizer = weakref.finalize(self, _close_quietly, self._run)
         self._handlers: dict[int, Any] = {}

@@ -40,6 +40,7 @@ class Run:
         skip_when_busy: bool,
         lock_seconds: int,
         base: str | bytes | os.PathLike[str] | None,
+        target_bits: float = 0.0,
         /,
     ) -> None: ...
     def save(

@@ -61,6 +61,9 @@ ckp_run_adopt(ckp_run *run, ckp_checkpoint *ck, ckp_error *err)
     run->restore_count = (uint64_t)own->manifest->restores + 1;
     run->key_next = false;
     run->lasting = lasting_of(own->manifest);
+    double quality;
+    if (ckpi_manifest_setting(own->manifest, "quality", &quality))
+        ckpi_rate_resume(&run->rate, quality);
     ckp_checkpoint_close(run->adopted);
     run->adopted = own;
     return CKP_OK;

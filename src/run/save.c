@@ -294,7 +294,7 @@ ckpi_session_take(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_
     ckpi_session_job_clear(job);
     job->step = step;
     job->key = opt->key;
-    job->quality = opt->quality != 0.0 ? opt->quality : run->opt.coding.quality;
+    job->quality = opt->quality != 0.0 ? opt->quality : ckpi_rate_quality(&run->rate);
     job->set = settings_at(run, job->quality, config);
     job->set.exact_weights = opt->final && run->set.lossy;
     job->started = started;

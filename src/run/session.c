@@ -43,6 +43,10 @@ check_options(const ckp_run_options *o, ckp_error *err)
         return ckpi_fail(err, CKP_EINVAL, "lock_seconds %u is not between 2 and 86400", o->lock_seconds);
     if ((unsigned)o->busy > CKP_BUSY_SKIP)
         return ckpi_fail(err, CKP_EINVAL, "no busy policy %d", (int)o->busy);
+    if (o->target_bits != 0.0 && !(o->target_bits >= 0.05 && o->target_bits <= 32.0))
+        return ckpi_fail(err, CKP_EINVAL, "target_bits %g is not between 0.05 and 32", o->target_bits);
+    if (o->target_bits != 0.0 && (o->coding.profile == CKP_PROFILE_LOSSLESS || o->coding.dynaquant != NULL || o->key_every == 1))
+        return ckpi_fail(err, CKP_EINVAL, "target_bits is for deltas of lossy profiles, by grids");
     const ckp_status st = ckpi_rules_check(o->retention, err);
     if (st == CKP_OK && o->retention != NULL && o->retention->keep_last != 0 && o->keep_last != 0)
         return ckpi_fail(err, CKP_EINVAL, "keep_last is given twice: in the options, and in their retention");
@@ -101,6 +105,7 @@ ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_err
     run->dir = ckpi_strdup(dir);
     run->set = ckpi_profile_settings(&run->opt.coding);
     run->key_next = true;
+    ckpi_rate_start(&run->rate, run->opt.target_bits, run->opt.coding.quality);
     run->stats.size = sizeof run->stats;
     const ckpi_store_options so = {.lock_expiry_s = run->opt.lock_seconds};
     run->opt.coding.dynaquant = NULL;

@@ -18,6 +18,7 @@
 #include "run/base_model.h"
 #include "run/dynaquant.h"
 #include "run/profile.h"
+#include "run/rate.h"
 #include "store/store.h"
 
 /* What the worker needs to know of one save. */
@@ -62,6 +63,7 @@ struct ckp_run {
     ckpi_stage *stages;          /* by group of pred */
     ckpi_lasting lasting;
     ckpi_base_model *model;      /* of opt.base_model; or NULL */
+    ckpi_rate rate;              /* of opt.target_bits */
     ckpi_retention rules;        /* of opt.keep_last and opt.retention; owns `best` */
     ckpi_id model_content;       /* of its file for pred's table and layout; zero: not known */
     uint64_t model_stamp;        /* of the file, when model_content was last proved */

@@ -238,6 +238,28 @@ add_stats(ckp_run *run, const ckpi_fmt_sum *sum, const ckpi_manifest *m, double 
         s->memory_bytes += ckpi_stage_bytes(&run->stages[g], &run->pred->layout->g[g]);
 }
 
+/* What this save has cost, for the quality of the next. */
+static void
+note_rate(ckp_run *run)
+{
+    const ckpi_save_job *job = &run->job;
+    const ckp_save_stats *s = &run->stats;
+    const double params = (double)(s->params_by_role[CKP_ROLE_WEIGHT] + s->params_by_role[CKP_ROLE_MASTER]);
+
+    if (job->set.exact_weights || !(params > 0.0))
+        return;
+    const double weights = 8.0 * (double)(s->stored_by_role[CKP_ROLE_WEIGHT] + s->stored_by_role[CKP_ROLE_MASTER]) / params;
+    ckpi_rate_saw(&run->rate, job->key, weights, 8.0 * (double)s->stored_bytes / params, run->opt.key_every);
+}
+
+static void
+warn_of_rate(ckp_run *run)
+{
+    if (ckpi_rate_out_of_reach(&run->rate))
+        (void)snprintf(run->stats.warning, sizeof run->stats.warning, "target_bits %g is out of reach: even at quality %.3g the run costs more",
+                       run->rate.target, ckpi_rate_quality(&run->rate));
+}
+
 static ckp_status
 commit(ckp_run *run, ckpi_attempt *a, const ckpi_writer *w, const ckpi_fmt_sum *sum, ckpi_manifest *m, ckp_error *err)
 {
@@ -271,6 +293,8 @@ retain(ckp_run *run)
     const ckp_status st = ckpi_store_retain(run->store, &run->rules, NULL, &e);
     (void)pthread_mutex_lock(&run->mutex);
     (void)snprintf(run->stats.warning, sizeof run->stats.warning, "%.255s", st != CKP_OK ? e.text : run->model_lost);
+    if (run->stats.warning[0] == '\0')
+        warn_of_rate(run);
     (void)pthread_mutex_unlock(&run->mutex);
 }
 
@@ -309,6 +333,7 @@ write_job(ckp_run *run, ckp_error *err)
     if (st == CKP_OK) {
         (void)pthread_mutex_lock(&run->mutex);
         add_stats(run, &sum, m, t1 - t0, cpu, ckpi_seconds() - t1);
+        note_rate(run);
         (void)pthread_mutex_unlock(&run->mutex);
     }
     if (st == CKP_OK)
