@@ -12,6 +12,8 @@ _ckpress() {
     --max-error) return ;;
     --format) COMPREPLY=($(compgen -W "npy bin safetensors" -- "$word")); return ;;
     --as) COMPREPLY=($(compgen -W "f32" -- "$word")); return ;;
+    --max-time) return ;;
+    --seed) return ;;
     --only) return ;;
     --keep-last) return ;;
     --keep-every) return ;;
@@ -32,7 +34,7 @@ _ckpress() {
     ls) options="--base --json -q --quiet -h --help " ;;
     log) options="--reverse --json -q --quiet -h --help " ;;
     diff) options="--base --only --all --exit-code --json --progress -q --quiet -h --help " ;;
-    verify) options="--base --structure --data --decode -T --threads --json -q --quiet -h --help " ;;
+    verify) options="--base --structure --data --decode --max-time --seed -T --threads --json --progress -q --quiet -h --help " ;;
     extract) options="-o --output -f --force --base --format --as --progress -q --quiet -h --help " ;;
     report) options="-o --output -f --force --json -q --quiet -h --help " ;;
     cp) options="-n --dry-run --step --newest --json --progress -q --quiet -v --verbose -h --help " ;;

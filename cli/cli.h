@@ -39,6 +39,8 @@ typedef enum cli_opt {
     CLI_OPT_STRUCTURE,
     CLI_OPT_DATA,
     CLI_OPT_DECODE,
+    CLI_OPT_MAX_TIME,
+    CLI_OPT_SEED,
     CLI_OPT_ONLY,
     CLI_OPT_KEEP_LAST,
     CLI_OPT_KEEP_EVERY,
@@ -70,6 +72,7 @@ typedef struct cli_option {
     const char *value;       /* what its value is called; NULL: takes none */
     const char *choices;     /* for completion: words, "file", "dir", or NULL */
     const char *help;        /* one line */
+    bool optional;           /* its value, which then comes after "=" only */
 } cli_option;
 extern const cli_option cli_options[CLI_OPT_COUNT];
 
@@ -86,11 +89,13 @@ typedef struct cli_args {
     double target_bits, target_ratio, max_error;   /* 0: none */
     unsigned threads, effort;
     ckp_verify_level level;
+    double share, max_seconds;   /* 1 and 0 unless given */
+    uint64_t seed;
     ckp_retention rules;
     char *metric;            /* of rules, owned */
     uint64_t *step;          /* owned */
     size_t n_step;
-    bool all, as_f32, dry_run, exit_code, force, json, man, newest, completion, progress, quiet, reverse, verbose, help;
+    bool all, as_f32, dry_run, exit_code, force, json, man, newest, completion, progress, quiet, reverse, verbose, has_seed, help;
 } cli_args;
 
 typedef struct cli_command {

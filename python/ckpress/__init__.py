@@ -17,7 +17,7 @@ from ._checkpointer import Checkpointer
 from ._copy import Copied, CopiedCheckpoint, copy_run
 from ._core import version as __version__
 from ._decode import Flattened
-from ._file import Converted, File, Finding, Listed, Salvaged, compress, decompress, list_run, load, open, salvage, save, verify
+from ._file import Converted, File, Finding, Listed, Salvaged, Verified, compress, decompress, list_run, load, open, salvage, save, verify
 from ._lazy import LazyTensor
 from ._ranks import assist
 from ._retention import Fate, Pruned, prune
@@ -88,6 +88,7 @@ __all__ = [
     "TruncatedError",
     "UnsafeError",
     "UnsupportedError",
+    "Verified",
     "VersionError",
     "__version__",
     "assist",
