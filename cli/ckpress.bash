@@ -23,7 +23,7 @@ _ckpress() {
     --threads|-T) return ;;
     esac
     if [ "$COMP_CWORD" = 1 ] || [ "${COMP_WORDS[1]}" = help ]; then
-        COMPREPLY=($(compgen -W "compress decompress plan info ls log diff verify extract report cp prune salvage help version" -- "$word"))
+        COMPREPLY=($(compgen -W "compress decompress plan info ls log diff verify extract report cp prune repair salvage help version" -- "$word"))
         return
     fi
     case ${COMP_WORDS[1]} in
@@ -39,6 +39,7 @@ _ckpress() {
     report) options="-o --output -f --force --json -q --quiet -h --help " ;;
     cp) options="-n --dry-run --step --newest --json --progress -q --quiet -v --verbose -h --help " ;;
     prune) options="-n --dry-run --keep-last --keep-every --keep-best --max-bytes --json -q --quiet -h --help " ;;
+    repair) options="-n --dry-run --data --delete --json --progress -q --quiet -h --help " ;;
     salvage) options="-o --output -f --force --base --json -q --quiet -v --verbose -h --help " ;;
     help) options="--man --completion -q --quiet -h --help " ;;
     version) options="-q --quiet -h --help " ;;

@@ -46,6 +46,7 @@ typedef enum cli_opt {
     CLI_OPT_KEEP_EVERY,
     CLI_OPT_KEEP_BEST,
     CLI_OPT_MAX_BYTES,
+    CLI_OPT_DELETE,
     CLI_OPT_REVERSE,
     CLI_OPT_ALL,
     CLI_OPT_EXIT_CODE,
@@ -95,7 +96,7 @@ typedef struct cli_args {
     char *metric;            /* of rules, owned */
     uint64_t *step;          /* owned */
     size_t n_step;
-    bool all, as_f32, dry_run, exit_code, force, json, man, newest, completion, progress, quiet, reverse, verbose, has_seed, help;
+    bool all, as_f32, dry_run, exit_code, force, json, man, newest, completion, progress, quiet, remove, reverse, verbose, has_seed, help;
 } cli_args;
 
 typedef struct cli_command {
@@ -110,7 +111,7 @@ typedef struct cli_command {
 
 /* NULL-terminated. */
 extern const cli_command *const cli_commands[];
-extern const cli_command cli_cmd_compress, cli_cmd_decompress, cli_cmd_plan, cli_cmd_info, cli_cmd_ls, cli_cmd_log, cli_cmd_diff, cli_cmd_verify, cli_cmd_salvage,
+extern const cli_command cli_cmd_compress, cli_cmd_decompress, cli_cmd_plan, cli_cmd_info, cli_cmd_ls, cli_cmd_log, cli_cmd_diff, cli_cmd_verify, cli_cmd_salvage, cli_cmd_repair,
     cli_cmd_extract, cli_cmd_prune, cli_cmd_cp, cli_cmd_report, cli_cmd_help, cli_cmd_version;
 const cli_command *cli_find(const char *name);
 

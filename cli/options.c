@@ -30,6 +30,7 @@ const cli_option cli_options[CLI_OPT_COUNT] = {
     [CLI_OPT_KEEP_EVERY] = {0, "keep-every", "STEPS", NULL, "Keep the first checkpoint of each stretch of STEPS steps."},
     [CLI_OPT_KEEP_BEST] = {0, "keep-best", "METRIC[:max][:N]", NULL, "Keep the N (1) checkpoints with the lowest, or highest, METRIC."},
     [CLI_OPT_MAX_BYTES] = {0, "max-bytes", "SIZE", NULL, "Then delete the oldest until all fits SIZE: bytes, or with K, M, G, T (of 1000)."},
+    [CLI_OPT_DELETE] = {0, "delete", NULL, NULL, "Delete what would be set aside, if something restorable is left."},
     [CLI_OPT_REVERSE] = {0, "reverse", NULL, NULL, "Newest first."},
     [CLI_OPT_ALL] = {0, "all", NULL, NULL, "List everything, what is identical too."},
     [CLI_OPT_EXIT_CODE] = {0, "exit-code", NULL, NULL, "End with 7 when there is a difference, not with 0."},
@@ -258,6 +259,7 @@ set(cli_args *a, cli_opt opt, const char *value)
     case CLI_OPT_KEEP_EVERY: return set_number(&a->rules.keep_every, UINT64_MAX, opt, value);
     case CLI_OPT_KEEP_BEST: return set_keep_best(a, value);
     case CLI_OPT_MAX_BYTES: return set_max_bytes(a, value);
+    case CLI_OPT_DELETE: a->remove = true; break;
     case CLI_OPT_REVERSE: a->reverse = true; break;
     case CLI_OPT_ALL: a->all = true; break;
     case CLI_OPT_EXIT_CODE: a->exit_code = true; break;

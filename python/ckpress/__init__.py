@@ -20,6 +20,7 @@ from ._decode import Flattened
 from ._file import Converted, File, Finding, Listed, Salvaged, Verified, compress, decompress, list_run, load, open, salvage, save, verify
 from ._lazy import LazyTensor
 from ._ranks import assist
+from ._repair import Repaired, RepairedCheckpoint, repair
 from ._retention import Fate, Pruned, prune
 from ._steps import Planned, PlannedTensor, plan
 from ._weights import load_weights, save_weights
@@ -83,6 +84,8 @@ __all__ = [
     "Planned",
     "PlannedTensor",
     "Pruned",
+    "Repaired",
+    "RepairedCheckpoint",
     "Salvaged",
     "StateError",
     "TruncatedError",
@@ -102,6 +105,7 @@ __all__ = [
     "open",
     "plan",
     "prune",
+    "repair",
     "salvage",
     "save",
     "save_weights",
