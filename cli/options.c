@@ -36,6 +36,9 @@ const cli_option cli_options[CLI_OPT_COUNT] = {
     [CLI_OPT_EXIT_CODE] = {0, "exit-code", NULL, NULL, "End with 7 when there is a difference, not with 0."},
     [CLI_OPT_STEP] = {0, "step", "N", NULL, "The checkpoint of step N; may be given again."},
     [CLI_OPT_NEWEST] = {0, "newest", NULL, NULL, "The newest checkpoint."},
+    [CLI_OPT_IN_ORDER] = {0, "in-order", NULL, NULL, "Steps 1, 2, 3 ..., in the order of the files."},
+    [CLI_OPT_TO] = {0, "to", "KIND", "safetensors pt hf", "safetensors, pt, or hf: a model's weights for transformers."},
+    [CLI_OPT_MAX_FILE] = {0, "max-file", "SIZE", NULL, "hf: most bytes of tensors in one file; 5G unless given."},
     [CLI_OPT_THREADS] = {'T', "threads", "N", NULL, "Use N threads; 0, the default, is one a processor."},
     [CLI_OPT_JSON] = {0, "json", NULL, NULL, "Print JSON on standard output."},
     [CLI_OPT_MAN] = {0, "man", NULL, NULL, "Print the manual page in roff."},
@@ -141,7 +144,7 @@ set_keep_best(cli_args *a, const char *text)
 }
 
 static int
-set_max_bytes(cli_args *a, const char *text)
+set_size(uint64_t *to, cli_opt opt, const char *text)
 {
     static const char units[] = "KMGT";
     char *end = NULL;
@@ -151,8 +154,8 @@ set_max_bytes(cli_args *a, const char *text)
     for (const char *u = units; unit != NULL && u <= unit; u++)
         n *= 1000.0;
     if (end == text || !(n >= 1.0 && n < 1e19) || (unit != NULL ? end[1] != '\0' && strcmp(end + 1, "B") != 0 : *end != '\0'))
-        return cli_fail(CLI_USAGE, "--max-bytes '%s' is no size: 500M, 10G, 2.5T or a number of bytes.", text);
-    a->rules.max_bytes = (uint64_t)n;
+        return cli_fail(CLI_USAGE, "--%s '%s' is no size: 500M, 10G, 2.5T or a number of bytes.", cli_options[opt].name, text);
+    *to = (uint64_t)n;
     return CLI_OK;
 }
 
@@ -226,6 +229,15 @@ set_format(cli_args *a, const char *name)
 }
 
 static int
+set_to(cli_args *a, const char *kind)
+{
+    if (strcmp(kind, "safetensors") != 0 && strcmp(kind, "pt") != 0 && strcmp(kind, "hf") != 0)
+        return cli_fail(CLI_USAGE, "--to '%s': it is one of %s.", kind, cli_options[CLI_OPT_TO].choices);
+    a->to = kind;
+    return CLI_OK;
+}
+
+static int
 set_as(cli_args *a, const char *name)
 {
     a->as_f32 = strcmp(name, "f32") == 0;
@@ -258,13 +270,16 @@ set(cli_args *a, cli_opt opt, const char *value)
     case CLI_OPT_KEEP_LAST: return set_keep_last(a, value);
     case CLI_OPT_KEEP_EVERY: return set_number(&a->rules.keep_every, UINT64_MAX, opt, value);
     case CLI_OPT_KEEP_BEST: return set_keep_best(a, value);
-    case CLI_OPT_MAX_BYTES: return set_max_bytes(a, value);
+    case CLI_OPT_MAX_BYTES: return set_size(&a->rules.max_bytes, opt, value);
     case CLI_OPT_DELETE: a->remove = true; break;
     case CLI_OPT_REVERSE: a->reverse = true; break;
     case CLI_OPT_ALL: a->all = true; break;
     case CLI_OPT_EXIT_CODE: a->exit_code = true; break;
     case CLI_OPT_STEP: return add_step(a, value);
     case CLI_OPT_NEWEST: a->newest = true; break;
+    case CLI_OPT_IN_ORDER: a->in_order = true; break;
+    case CLI_OPT_TO: return set_to(a, value);
+    case CLI_OPT_MAX_FILE: return set_size(&a->max_file, opt, value);
     case CLI_OPT_THREADS: return set_threads(a, value);
     case CLI_OPT_JSON: a->json = true; break;
     case CLI_OPT_MAN: a->man = true; break;

@@ -17,6 +17,7 @@ from ._checkpointer import Checkpointer
 from ._copy import Copied, CopiedCheckpoint, copy_run
 from ._core import version as __version__
 from ._decode import Flattened
+from ._export import Exported, ImportedCheckpoint, export, import_run
 from ._file import Converted, File, Finding, Listed, Salvaged, Verified, compress, decompress, list_run, load, open, salvage, save, verify
 from ._lazy import LazyTensor
 from ._ranks import assist
@@ -64,12 +65,14 @@ __all__ = [
     "Error",
     "ExistsError",
     "Fate",
+    "Exported",
     "File",
     "FileError",
     "Finding",
     "Flattened",
     "ForkError",
     "FormatError",
+    "ImportedCheckpoint",
     "InternalError",
     "InvalidError",
     "LazyTensor",
@@ -99,6 +102,8 @@ __all__ = [
     "copy_run",
     "decompress",
     "errors",
+    "export",
+    "import_run",
     "list_run",
     "load",
     "load_weights",
