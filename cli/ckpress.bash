@@ -12,16 +12,20 @@ _ckpress() {
     --max-error) return ;;
     --format) COMPREPLY=($(compgen -W "npy bin safetensors" -- "$word")); return ;;
     --as) COMPREPLY=($(compgen -W "f32" -- "$word")); return ;;
+    --max-time) return ;;
+    --seed) return ;;
     --only) return ;;
     --keep-last) return ;;
     --keep-every) return ;;
     --keep-best) return ;;
     --max-bytes) return ;;
     --step) return ;;
+    --to) COMPREPLY=($(compgen -W "safetensors pt hf" -- "$word")); return ;;
+    --max-file) return ;;
     --threads|-T) return ;;
     esac
     if [ "$COMP_CWORD" = 1 ] || [ "${COMP_WORDS[1]}" = help ]; then
-        COMPREPLY=($(compgen -W "compress decompress plan info ls log diff verify extract report cp prune salvage help version" -- "$word"))
+        COMPREPLY=($(compgen -W "compress decompress plan info ls log diff verify extract export import report cp prune repair salvage help version" -- "$word"))
         return
     fi
     case ${COMP_WORDS[1]} in
@@ -32,11 +36,14 @@ _ckpress() {
     ls) options="--base --json -q --quiet -h --help " ;;
     log) options="--reverse --json -q --quiet -h --help " ;;
     diff) options="--base --only --all --exit-code --json --progress -q --quiet -h --help " ;;
-    verify) options="--base --structure --data --decode -T --threads --json -q --quiet -h --help " ;;
+    verify) options="--base --structure --data --decode --max-time --seed -T --threads --json --progress -q --quiet -h --help " ;;
     extract) options="-o --output -f --force --base --format --as --progress -q --quiet -h --help " ;;
+    export) options="-o --output -f --force --base --only --to --max-file -T --threads --json --progress -q --quiet -h --help " ;;
+    import) options="-o --output --profile --quality --fast --best --step --in-order -T --threads --json --progress -q --quiet -h --help " ;;
     report) options="-o --output -f --force --json -q --quiet -h --help " ;;
     cp) options="-n --dry-run --step --newest --json --progress -q --quiet -v --verbose -h --help " ;;
     prune) options="-n --dry-run --keep-last --keep-every --keep-best --max-bytes --json -q --quiet -h --help " ;;
+    repair) options="-n --dry-run --data --delete --json --progress -q --quiet -h --help " ;;
     salvage) options="-o --output -f --force --base --json -q --quiet -v --verbose -h --help " ;;
     help) options="--man --completion -q --quiet -h --help " ;;
     version) options="-q --quiet -h --help " ;;

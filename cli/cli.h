@@ -39,16 +39,22 @@ typedef enum cli_opt {
     CLI_OPT_STRUCTURE,
     CLI_OPT_DATA,
     CLI_OPT_DECODE,
+    CLI_OPT_MAX_TIME,
+    CLI_OPT_SEED,
     CLI_OPT_ONLY,
     CLI_OPT_KEEP_LAST,
     CLI_OPT_KEEP_EVERY,
     CLI_OPT_KEEP_BEST,
     CLI_OPT_MAX_BYTES,
+    CLI_OPT_DELETE,
     CLI_OPT_REVERSE,
     CLI_OPT_ALL,
     CLI_OPT_EXIT_CODE,
     CLI_OPT_STEP,
     CLI_OPT_NEWEST,
+    CLI_OPT_IN_ORDER,
+    CLI_OPT_TO,
+    CLI_OPT_MAX_FILE,
     CLI_OPT_THREADS,
     CLI_OPT_JSON,
     CLI_OPT_MAN,
@@ -70,12 +76,14 @@ typedef struct cli_option {
     const char *value;       /* what its value is called; NULL: takes none */
     const char *choices;     /* for completion: words, "file", "dir", or NULL */
     const char *help;        /* one line */
+    bool optional;           /* its value, which then comes after "=" only */
 } cli_option;
 extern const cli_option cli_options[CLI_OPT_COUNT];
 
 /* A parsed command line. Strings point into argv. */
 typedef struct cli_args {
-    const char *output, *format, *only;
+    const char *output, *format, *only, *to;
+    uint64_t max_file;       /* 0: not given */
     const char **base;       /* nearest first; owned */
     size_t n_base;
     const char **arg;        /* owned */
@@ -86,11 +94,13 @@ typedef struct cli_args {
     double target_bits, target_ratio, max_error;   /* 0: none */
     unsigned threads, effort;
     ckp_verify_level level;
+    double share, max_seconds;   /* 1 and 0 unless given */
+    uint64_t seed;
     ckp_retention rules;
     char *metric;            /* of rules, owned */
     uint64_t *step;          /* owned */
     size_t n_step;
-    bool all, as_f32, dry_run, exit_code, force, json, man, newest, completion, progress, quiet, reverse, verbose, help;
+    bool in_order, all, as_f32, dry_run, exit_code, force, json, man, newest, completion, progress, quiet, remove, reverse, verbose, has_seed, help;
 } cli_args;
 
 typedef struct cli_command {
@@ -105,7 +115,7 @@ typedef struct cli_command {
 
 /* NULL-terminated. */
 extern const cli_command *const cli_commands[];
-extern const cli_command cli_cmd_compress, cli_cmd_decompress, cli_cmd_plan, cli_cmd_info, cli_cmd_ls, cli_cmd_log, cli_cmd_diff, cli_cmd_verify, cli_cmd_salvage,
+extern const cli_command cli_cmd_compress, cli_cmd_decompress, cli_cmd_plan, cli_cmd_info, cli_cmd_ls, cli_cmd_log, cli_cmd_diff, cli_cmd_verify, cli_cmd_salvage, cli_cmd_repair, cli_cmd_export, cli_cmd_import,
     cli_cmd_extract, cli_cmd_prune, cli_cmd_cp, cli_cmd_report, cli_cmd_help, cli_cmd_version;
 const cli_command *cli_find(const char *name);
 

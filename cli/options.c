@@ -20,19 +20,25 @@ const cli_option cli_options[CLI_OPT_COUNT] = {
     [CLI_OPT_BEST] = {0, "best", NULL, NULL, "Smallest result of lossless coding."},
     [CLI_OPT_FORMAT] = {0, "format", "NAME", "npy bin safetensors", "npy, bin (the elements alone) or safetensors, whatever PATH ends in."},
     [CLI_OPT_AS] = {0, "as", "TYPE", "f32", "Widen bf16 or f16 to f32, exactly."},
-    [CLI_OPT_STRUCTURE] = {0, "structure", NULL, NULL, "Check structure only: read no stored data."},
-    [CLI_OPT_DATA] = {0, "data", NULL, NULL, "Check structure and the hash of every stored chunk: the default."},
-    [CLI_OPT_DECODE] = {0, "decode", NULL, NULL, "Decode every chunk and check the hash of what comes out too."},
+    [CLI_OPT_STRUCTURE] = {0, "structure", NULL, NULL, "Check structure only, which is the default: read no stored data."},
+    [CLI_OPT_DATA] = {0, "data", "SHARE", NULL, "Check the hash of every stored chunk too, or of a SHARE of them: --data=5%.", true},
+    [CLI_OPT_DECODE] = {0, "decode", "SHARE", NULL, "Decode every chunk, or a SHARE of them, and check the hash of what comes out too.", true},
+    [CLI_OPT_MAX_TIME] = {0, "max-time", "TIME", NULL, "End after TIME: seconds, or with s, m, h."},
+    [CLI_OPT_SEED] = {0, "seed", "N", NULL, "Which chunks a SHARE takes; drawn, and told, unless it is given."},
     [CLI_OPT_ONLY] = {0, "only", "NAME", NULL, "Just the tensors of one object of a run, by their own names: model, for instance."},
     [CLI_OPT_KEEP_LAST] = {0, "keep-last", "N", NULL, "Keep the newest N checkpoints."},
     [CLI_OPT_KEEP_EVERY] = {0, "keep-every", "STEPS", NULL, "Keep the first checkpoint of each stretch of STEPS steps."},
     [CLI_OPT_KEEP_BEST] = {0, "keep-best", "METRIC[:max][:N]", NULL, "Keep the N (1) checkpoints with the lowest, or highest, METRIC."},
     [CLI_OPT_MAX_BYTES] = {0, "max-bytes", "SIZE", NULL, "Then delete the oldest until all fits SIZE: bytes, or with K, M, G, T (of 1000)."},
+    [CLI_OPT_DELETE] = {0, "delete", NULL, NULL, "Delete what would be set aside, if something restorable is left."},
     [CLI_OPT_REVERSE] = {0, "reverse", NULL, NULL, "Newest first."},
     [CLI_OPT_ALL] = {0, "all", NULL, NULL, "List everything, what is identical too."},
     [CLI_OPT_EXIT_CODE] = {0, "exit-code", NULL, NULL, "End with 7 when there is a difference, not with 0."},
     [CLI_OPT_STEP] = {0, "step", "N", NULL, "The checkpoint of step N; may be given again."},
     [CLI_OPT_NEWEST] = {0, "newest", NULL, NULL, "The newest checkpoint."},
+    [CLI_OPT_IN_ORDER] = {0, "in-order", NULL, NULL, "Steps 1, 2, 3 ..., in the order of the files."},
+    [CLI_OPT_TO] = {0, "to", "KIND", "safetensors pt hf", "safetensors, pt, or hf: a model's weights for transformers."},
+    [CLI_OPT_MAX_FILE] = {0, "max-file", "SIZE", NULL, "hf: most bytes of tensors in one file; 5G unless given."},
     [CLI_OPT_THREADS] = {'T', "threads", "N", NULL, "Use N threads; 0, the default, is one a processor."},
     [CLI_OPT_JSON] = {0, "json", NULL, NULL, "Print JSON on standard output."},
     [CLI_OPT_MAN] = {0, "man", NULL, NULL, "Print the manual page in roff."},
@@ -138,7 +144,7 @@ set_keep_best(cli_args *a, const char *text)
 }
 
 static int
-set_max_bytes(cli_args *a, const char *text)
+set_size(uint64_t *to, cli_opt opt, const char *text)
 {
     static const char units[] = "KMGT";
     char *end = NULL;
@@ -148,8 +154,56 @@ set_max_bytes(cli_args *a, const char *text)
     for (const char *u = units; unit != NULL && u <= unit; u++)
         n *= 1000.0;
     if (end == text || !(n >= 1.0 && n < 1e19) || (unit != NULL ? end[1] != '\0' && strcmp(end + 1, "B") != 0 : *end != '\0'))
-        return cli_fail(CLI_USAGE, "--max-bytes '%s' is no size: 500M, 10G, 2.5T or a number of bytes.", text);
-    a->rules.max_bytes = (uint64_t)n;
+        return cli_fail(CLI_USAGE, "--%s '%s' is no size: 500M, 10G, 2.5T or a number of bytes.", cli_options[opt].name, text);
+    *to = (uint64_t)n;
+    return CLI_OK;
+}
+
+/* "5%" or "0.05"; nothing: all. */
+static int
+set_level(cli_args *a, cli_opt opt, ckp_verify_level level, const char *text)
+{
+    char *end = NULL;
+
+    a->level = level;
+    a->share = 1.0;
+    if (text == NULL)
+        return CLI_OK;
+    a->share = strtod(text, &end);
+    if (end != text && *end == '%' && end[1] == '\0')
+        a->share /= 100.0;
+    else if (end == text || *end != '\0')
+        a->share = 0.0;
+    if (!(a->share > 0.0 && a->share <= 1.0))
+        return cli_fail(CLI_USAGE, "--%s=%s is no share: 5%%, or a number above 0 and at most 1.", cli_options[opt].name, text);
+    return CLI_OK;
+}
+
+static int
+set_max_time(cli_args *a, const char *text)
+{
+    static const char units[] = "smh";
+    char *end = NULL;
+    double n = strtod(text, &end);
+    const char *unit = end != text && *end != '\0' ? strchr(units, *end) : NULL;
+
+    for (const char *u = units; unit != NULL && u < unit; u++)
+        n *= 60.0;
+    if (end == text || !(n > 0.0 && n < 1e9) || (unit != NULL ? end[1] != '\0' : *end != '\0'))
+        return cli_fail(CLI_USAGE, "--max-time '%s' is no time: 60s, 5m, 2h.", text);
+    a->max_seconds = n;
+    return CLI_OK;
+}
+
+static int
+set_seed(cli_args *a, const char *text)
+{
+    char *end = NULL;
+    errno = 0;
+    a->seed = strtoull(text, &end, 10);
+    a->has_seed = true;
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0)
+        return cli_fail(CLI_USAGE, "--seed '%s' is no whole number.", text);
     return CLI_OK;
 }
 
@@ -171,6 +225,15 @@ set_format(cli_args *a, const char *name)
     if (strcmp(name, "npy") != 0 && strcmp(name, "bin") != 0 && strcmp(name, "safetensors") != 0)
         return cli_fail(CLI_USAGE, "no format '%s': it is one of %s.", name, cli_options[CLI_OPT_FORMAT].choices);
     a->format = name;
+    return CLI_OK;
+}
+
+static int
+set_to(cli_args *a, const char *kind)
+{
+    if (strcmp(kind, "safetensors") != 0 && strcmp(kind, "pt") != 0 && strcmp(kind, "hf") != 0)
+        return cli_fail(CLI_USAGE, "--to '%s': it is one of %s.", kind, cli_options[CLI_OPT_TO].choices);
+    a->to = kind;
     return CLI_OK;
 }
 
@@ -199,18 +262,24 @@ set(cli_args *a, cli_opt opt, const char *value)
     case CLI_OPT_FORMAT: return set_format(a, value);
     case CLI_OPT_AS: return set_as(a, value);
     case CLI_OPT_STRUCTURE: a->level = CKP_VERIFY_STRUCTURE; break;
-    case CLI_OPT_DATA: a->level = CKP_VERIFY_DATA; break;
-    case CLI_OPT_DECODE: a->level = CKP_VERIFY_DECODE; break;
+    case CLI_OPT_DATA: return set_level(a, opt, CKP_VERIFY_DATA, value);
+    case CLI_OPT_DECODE: return set_level(a, opt, CKP_VERIFY_DECODE, value);
+    case CLI_OPT_MAX_TIME: return set_max_time(a, value);
+    case CLI_OPT_SEED: return set_seed(a, value);
     case CLI_OPT_ONLY: a->only = value; break;
     case CLI_OPT_KEEP_LAST: return set_keep_last(a, value);
     case CLI_OPT_KEEP_EVERY: return set_number(&a->rules.keep_every, UINT64_MAX, opt, value);
     case CLI_OPT_KEEP_BEST: return set_keep_best(a, value);
-    case CLI_OPT_MAX_BYTES: return set_max_bytes(a, value);
+    case CLI_OPT_MAX_BYTES: return set_size(&a->rules.max_bytes, opt, value);
+    case CLI_OPT_DELETE: a->remove = true; break;
     case CLI_OPT_REVERSE: a->reverse = true; break;
     case CLI_OPT_ALL: a->all = true; break;
     case CLI_OPT_EXIT_CODE: a->exit_code = true; break;
     case CLI_OPT_STEP: return add_step(a, value);
     case CLI_OPT_NEWEST: a->newest = true; break;
+    case CLI_OPT_IN_ORDER: a->in_order = true; break;
+    case CLI_OPT_TO: return set_to(a, value);
+    case CLI_OPT_MAX_FILE: return set_size(&a->max_file, opt, value);
     case CLI_OPT_THREADS: return set_threads(a, value);
     case CLI_OPT_JSON: a->json = true; break;
     case CLI_OPT_MAN: a->man = true; break;
@@ -245,6 +314,8 @@ parse_long(cli_args *a, words *w, const char *word)
         const cli_option *o = &cli_options[i];
         if ((w->c->options & CLI_HAS(i)) == 0 || strlen(o->name) != len - 2 || strncmp(o->name, word + 2, len - 2) != 0)
             continue;
+        if (o->optional)
+            return set(a, (cli_opt)i, equal != NULL ? equal + 1 : NULL);
         if (o->value == NULL)
             return equal == NULL ? set(a, (cli_opt)i, NULL) : cli_fail(CLI_USAGE, "--%s takes no value.", o->name);
         if (equal != NULL)
@@ -304,7 +375,7 @@ cli_parse(cli_args *a, const cli_command *c, int argc, char **argv)
     bool plain = false;      /* after "--" */
     int code = CLI_OK;
 
-    *a = (cli_args){.quality = 1.0, .effort = 1, .level = CKP_VERIFY_DATA, .rules = CKP_RETENTION_INIT};
+    *a = (cli_args){.quality = 1.0, .effort = 1, .share = 1.0, .rules = CKP_RETENTION_INIT};
     a->base = cli_alloc(((size_t)argc + 1) * sizeof *a->base);
     a->arg = cli_alloc(((size_t)argc + 1) * sizeof *a->arg);
     a->step = cli_alloc(((size_t)argc + 1) * sizeof *a->step);

@@ -125,6 +125,7 @@ ckp_checkpoint *ckpy_checkpoint_take(PyObject *obj, const ckpy_types *types);
 void ckpy_checkpoint_give_back(PyObject *obj);
 
 extern PyMethodDef ckpy_file_functions[];
+extern PyMethodDef ckpy_upkeep_functions[];
 
 /* ---- plan.c ---- */
 

@@ -209,26 +209,45 @@ take_finding(void *user, const char *what, const ckp_error *e)
     PyGILState_Release(gil);
 }
 
-PyDoc_STRVAR(verify_doc, "verify(path, bases, level, threads, findings)\n--\n\nA file or a run; appends (what, status, text) to findings,"
-                         " raises the first.");
+PyDoc_STRVAR(verify_doc, "verify(path, bases, level, threads, share, seed, max_seconds, findings, progress) -> dict\n--\n\n"
+                         "A file or a run; appends (what, status, text) to findings, raises the first. progress: None or as of encode.");
+
+static PyObject *
+verified(const ckp_verified *d)
+{
+    return Py_BuildValue("{sKsKsKsKsKsKsO}", "checkpoints", (unsigned long long)d->checkpoints, "looked_at", (unsigned long long)d->looked_at, "whole",
+                         (unsigned long long)d->whole, "chunks", (unsigned long long)d->chunks, "bytes", (unsigned long long)d->bytes, "stored_bytes",
+                         (unsigned long long)d->stored_bytes, "out_of_time", d->out_of_time ? Py_True : Py_False);
+}
 
 static PyObject *
 file_verify(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *path = NULL, *bases_arg, *findings, *result = NULL;
+    PyObject *path = NULL, *bases_arg, *findings, *progress, *result = NULL;
     int level;
-    unsigned int threads;
-    if (!PyArg_ParseTuple(args, "O&OiIO:verify", PyUnicode_FSConverter, &path, &bases_arg, &level, &threads, &findings))
+    unsigned long long seed;
+    ckp_verify_options o = CKP_VERIFY_OPTIONS_INIT;
+    if (!PyArg_ParseTuple(args, "O&OiIdKdOO:verify", PyUnicode_FSConverter, &path, &bases_arg, &level, &o.threads, &o.share, &seed, &o.max_seconds,
+                          &findings, &progress))
         return NULL;
     ckpy_paths bases = CKPY_PATHS_INIT;
     if (ckpy_paths_from(&bases, bases_arg)) {
+        ckp_verified done = {.size = sizeof done};
         ckp_error err = {0};
         ckp_status st;
+        o.level = (ckp_verify_level)level;
+        o.seed = seed;
+        o.bases = bases.path;
+        o.n_bases = bases.n;
+        o.fn = take_finding;
+        o.user = findings;
+        o.progress = ckpy_progress;
+        o.progress_user = progress;
         Py_BEGIN_ALLOW_THREADS
-        st = ckp_verify(PyBytes_AsString(path), bases.path, bases.n, (ckp_verify_level)level, threads, take_finding, findings, &err);
+        st = ckp_verify_with(PyBytes_AsString(path), &o, &done, &err);
         Py_END_ALLOW_THREADS
-        result = st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+        result = st == CKP_OK ? verified(&done) : ckpy_raise(st, &err);
     }
     ckpy_paths_free(&bases);
     Py_DECREF(path);

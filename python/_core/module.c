@@ -48,7 +48,7 @@ module_exec(PyObject *m)
     if (add_type(m, &types->state, &ckpy_state_spec) < 0 || add_type(m, &types->run, &ckpy_run_spec) < 0 ||
         add_type(m, &types->checkpoint, &ckpy_checkpoint_spec) < 0 || add_type(m, &types->search, &ckpy_search_spec) < 0)
         return -1;
-    return add_constants(m);
+    return PyModule_AddFunctions(m, ckpy_upkeep_functions) < 0 ? -1 : add_constants(m);
 }
 
 static int

@@ -17,9 +17,11 @@ from ._checkpointer import Checkpointer
 from ._copy import Copied, CopiedCheckpoint, copy_run
 from ._core import version as __version__
 from ._decode import Flattened
-from ._file import Converted, File, Finding, Listed, Salvaged, compress, decompress, list_run, load, open, salvage, save, verify
+from ._export import Exported, ImportedCheckpoint, export, import_run
+from ._file import Converted, File, Finding, Listed, Salvaged, Verified, compress, decompress, list_run, load, open, salvage, save, verify
 from ._lazy import LazyTensor
 from ._ranks import assist
+from ._repair import Repaired, RepairedCheckpoint, repair
 from ._retention import Fate, Pruned, prune
 from ._steps import Planned, PlannedTensor, plan
 from ._weights import load_weights, save_weights
@@ -63,12 +65,14 @@ __all__ = [
     "Error",
     "ExistsError",
     "Fate",
+    "Exported",
     "File",
     "FileError",
     "Finding",
     "Flattened",
     "ForkError",
     "FormatError",
+    "ImportedCheckpoint",
     "InternalError",
     "InvalidError",
     "LazyTensor",
@@ -83,11 +87,14 @@ __all__ = [
     "Planned",
     "PlannedTensor",
     "Pruned",
+    "Repaired",
+    "RepairedCheckpoint",
     "Salvaged",
     "StateError",
     "TruncatedError",
     "UnsafeError",
     "UnsupportedError",
+    "Verified",
     "VersionError",
     "__version__",
     "assist",
@@ -95,12 +102,15 @@ __all__ = [
     "copy_run",
     "decompress",
     "errors",
+    "export",
+    "import_run",
     "list_run",
     "load",
     "load_weights",
     "open",
     "plan",
     "prune",
+    "repair",
     "salvage",
     "save",
     "save_weights",

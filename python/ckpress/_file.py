@@ -249,21 +249,46 @@ class Finding(NamedTuple):
     error: str | None
 
 
+class Verified(list[Finding]):
+    """What :func:`verify` looked at, newest checkpoint first; as a list, what it reports beside damage.
+
+    Attributes:
+        checkpoints: in the run. ``looked_at``: of these, to the end; ``whole``: of these, with nothing wrong in it or in what it needs.
+        chunks, bytes: read and checked, of ``stored_bytes`` of all files. ``seed`` takes the same sample again. ``out_of_time``: it ended early.
+    """
+
+    checkpoints: int
+    looked_at: int
+    whole: int
+    chunks: int
+    bytes: int
+    stored_bytes: int
+    out_of_time: bool
+    seed: int
+
+
 def verify(
     path: PathLike,
     *,
     base: PathLike | Sequence[PathLike] | None = None,
     level: Literal["structure", "data", "decode"] = "data",
     threads: int = 0,
-) -> list[Finding]:
+    share: float = 1.0,
+    seed: int | None = None,
+    max_seconds: float = 0.0,
+    progress: Progress | None = None,
+) -> Verified:
     """Checks a ``.ckp`` file or every checkpoint of a run.
 
     Args:
-        level: ``"structure"`` (lengths, tables, indexes), ``"data"`` (and hashes of what is stored; the default, as of the command
-            ``ckpress verify``), ``"decode"`` (and of every decoded chunk).
+        level: ``"structure"`` (lengths, tables, indexes), ``"data"`` (and hashes of what is stored; the default here, while the command
+            ``ckpress verify`` needs ``--data``), ``"decode"`` (and of every decoded chunk).
+        share: of the chunks of each file whose data is checked: a sample, another one each time unless ``seed`` is given.
+        max_seconds: then it ends, newest checkpoints being first; 0: no limit.
+        progress: called with bytes done and bytes in all; may raise to stop.
 
     Returns:
-        a finding for each thing looked at that the library reports; none of them is an error.
+        how far it came; as a list, a finding for each thing that the library reports and that is no error.
 
     Raises:
         Error: of the class of the first thing that is wrong; ``findings`` has all.
@@ -272,12 +297,15 @@ def verify(
     if level not in levels:
         raise make(InvalidError, f"level must be one of {', '.join(levels)}, not {level!r}")
     found: list[tuple[str, int, str]] = []
+    seed = int.from_bytes(os.urandom(4), "little") if seed is None else whole("seed", seed, 0, (1 << 64) - 1)
     try:
-        _core.verify(path, _bases(base), levels[level], threads, found)
+        done = _core.verify(path, _bases(base), levels[level], threads, float(share), seed, float(max_seconds), found, progress)
     except Error as e:
         e.findings = _findings(found)  # type: ignore[attr-defined]
         raise
-    return _findings(found)
+    result = Verified(_findings(found))
+    result.__dict__.update(done, seed=seed)
+    return result
 
 
 def _findings(found: list[tuple[str, int, str]]) -> list[Finding]:

@@ -97,6 +97,10 @@ CKP_MUST_USE ckp_status ckpi_export_st_same(ckpi_export **out, ckpi_writer *w, c
  * its own data (their data must be fed too). What the format cannot hold is refused before a byte is written, by the tensor's name.
  */
 CKP_MUST_USE ckp_status ckpi_export_st_new(ckpi_export **out, ckpi_writer *w, const ckpi_out_tensor *t, size_t n, ckp_error *err);
+/* The same with {"format": format} as its metadata, which readers of model weights ask for; NULL: none. */
+CKP_MUST_USE ckp_status ckpi_export_st_format(ckpi_export **out, ckpi_writer *w, const char *format, const ckpi_out_tensor *t, size_t n, ckp_error *err);
+/* Appends the index of a model's weights in several safetensors files ("weight_map"): tensor i lies in file[i]. total: bytes of all tensors. */
+CKP_MUST_USE ckp_status ckpi_st_index(ckpi_buf *out, const ckpi_out_tensor *t, const char *const *file, size_t n, uint64_t total, ckp_error *err);
 /*
  * A zip .pt that torch.load(weights_only=True) reads (numpy values need its safe globals, as with torch.save): storages aligned to 64 bytes, aliases share one storage. tree NULL
  * or empty: an OrderedDict from names to tensors. A safetensors tree likewise. Data may be fed in any order of tensors.

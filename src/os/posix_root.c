@@ -71,6 +71,12 @@ int
 ckpi_posix_link_new(int from_dir, const char *from, int to_dir, const char *to)
 {
     struct stat sb;
+    /* Directories have no second names; rename() leaves a directory with something in it alone. */
+    if (fstatat(from_dir, from, &sb, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(sb.st_mode)) {
+        if (fstatat(to_dir, to, &sb, AT_SYMLINK_NOFOLLOW) == 0)
+            return EEXIST;
+        return renameat(from_dir, from, to_dir, to) == 0 ? 0 : errno;
+    }
     if (linkat(from_dir, from, to_dir, to, 0) != 0) {
         const int e = errno;
         /* NFS may repeat a link whose answer was lost: a second name means that ours was the one that worked. */

@@ -46,7 +46,8 @@ ckp_checkpoint_close(ckp_checkpoint *ck)
     ckpi_lineage_free(ck->lin);
     ckpi_buf_free(&ck->model.bytes);
     free(ck->model_path);
-    ckpi_store_free(ck->store);
+    if (!ck->store_lent)
+        ckpi_store_free(ck->store);
     ckpi_manifest_free(ck->manifest);
     ckpi_buf_free(&ck->notes);
     free(ck->unit);
@@ -193,8 +194,8 @@ add_note(ckp_checkpoint *ck, const char *dir, const ckp_error *e)
 }
 
 /* Memory, threads or a signal failing says nothing about a checkpoint: no reason to pass over it. */
-static bool
-is_damage(ckp_status st)
+bool
+ckpi_is_damage(ckp_status st)
 {
     return st <= CKP_EIO && st != CKP_EINTERNAL;
 }
@@ -227,7 +228,7 @@ open_downwards(ckp_checkpoint *ck, const char *base_model, bool verify_payload, 
         st = open_chain(ck, &ch, base_model, verify_payload, &e);
         below = ch.m[ch.n - 1]->sequence;
         *tried = CKPI_MAX(*tried, below);
-        const bool damage = is_damage(st) && !ck->model_fails;
+        const bool damage = ckpi_is_damage(st) && !ck->model_fails;
         if (st != CKP_OK && damage)
             add_note(ck, ch.dir[ch.n - 1], &e);
         ckpi_chain_free(&ch);
@@ -328,6 +329,46 @@ ckpi_checkpoint_open_dir(ckp_checkpoint **out, const char *run_dir, const char *
         st = open_chain(ck, &ch, base_model, verify_payload, err);
     ckpi_chain_free(&ch);
     return finish_open(out, ck, st, dir, err);
+}
+
+/* The chain of a listed checkpoint, by the list's own manifests. c->dir and c->m are freed by free(). */
+static ckp_status
+listed_chain(const ckpi_entries *all, size_t at, ckpi_chain *c, ckp_error *err)
+{
+    size_t n = 0;
+
+    for (size_t i = at; i != SIZE_MAX; i = all->v[i].base)
+        n++;
+    *c = (ckpi_chain){.m = ckpi_calloc(n, sizeof *c->m), .dir = ckpi_calloc(n, sizeof *c->dir), .n = n};
+    if (c->m == NULL || c->dir == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for a chain of %zu checkpoints", n);
+    for (size_t i = at; i != SIZE_MAX; i = all->v[i].base) {
+        n--;
+        c->m[n] = all->v[i].m;
+        memcpy(c->dir[n], all->v[i].dir, sizeof c->dir[n]);
+    }
+    return CKP_OK;
+}
+
+ckp_status
+ckpi_checkpoint_open_listed(ckp_checkpoint **out, ckpi_store *s, const char *run_dir, const ckpi_entries *all, size_t at, const char *base_model,
+                            ckp_error *err)
+{
+    ckpi_chain ch = CKPI_CHAIN_INIT;
+
+    *out = NULL;
+    ckp_checkpoint *ck = new_checkpoint(err);
+    if (ck == NULL)
+        return CKP_ENOMEM;
+    ck->store = s;
+    ck->store_lent = true;
+    ck->run_dir = ckpi_strdup(run_dir);
+    ckp_status st = ck->run_dir != NULL ? listed_chain(all, at, &ch, err) : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+    if (st == CKP_OK)
+        st = open_chain(ck, &ch, base_model, false, err);
+    free(ch.m);
+    free(ch.dir);
+    return finish_open(out, ck, st, run_dir, err);
 }
 
 ckp_status

@@ -10,6 +10,7 @@
 struct ckp_checkpoint {
     int64_t pid;
     ckpi_store *store;           /* of the run; NULL for plain files */
+    bool store_lent;             /* by who opened it; outlives it */
     ckpi_lineage *lin;
     ckpi_unit *unit;
     size_t n_units;
@@ -36,6 +37,11 @@ CKP_MUST_USE ckp_status ckpi_checkpoint_find_model(ckp_checkpoint *ck, ckpi_fmt_
 /* Of a directory of a run (no fall-back). */
 CKP_MUST_USE ckp_status ckpi_checkpoint_open_dir(ckp_checkpoint **out, const char *run_dir, const char *dir, const char *base_model,
                                                  bool verify_payload, ckp_error *err);
+/* Of a restorable entry of a list, through the caller's store, which must outlive it. */
+CKP_MUST_USE ckp_status ckpi_checkpoint_open_listed(ckp_checkpoint **out, ckpi_store *s, const char *run_dir, const ckpi_entries *all, size_t at,
+                                                    const char *base_model, ckp_error *err);
+/* Whether a failure says something about the files, not about memory, threads or a signal. */
+bool ckpi_is_damage(ckp_status st);
 /* Takes the opened files; fills lineage and units. */
 CKP_MUST_USE ckp_status ckpi_checkpoint_from_files(ckp_checkpoint *ck, ckpi_fmt_file **files, size_t n, ckp_error *err);
 /* CKP_EUNSUPPORTED for a tensor that has no elements of its own in the file but is derived from another's (copy_of). */

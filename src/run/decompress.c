@@ -8,18 +8,10 @@
 #include "engine/decode.h"
 #include "io/io.h"
 #include "run/convert.h"
+#include "run/emit.h"
 #include "run/give.h"
-#include "run/subset.h"
 
-/* One file being made. */
-typedef struct target {
-    const ckpi_table *t;
-    ckpi_subset sub;
-    ckpi_export *e;
-    const char *kind;
-    char archive[64];            /* the .pt's inner folder */
-    uint32_t open;               /* tensor begun last, or CKPI_NO_TENSOR */
-} target;
+typedef ckpi_emit target;
 
 static bool
 ends_with(const char *s, const char *end)
@@ -102,8 +94,8 @@ tell(const target *x, ckpi_reader *r, const ckpi_writer *w, const ckp_convert_op
 
 /* ---- from a file -------------------------------------------------------------------------------------------------- */
 
-static ckp_status
-give_all(target *x, const ckp_checkpoint *ck, const ckp_convert_options *opt, ckp_error *err)
+ckp_status
+ckpi_emit_all(ckpi_emit *x, const ckp_checkpoint *ck, unsigned threads, ckp_progress_fn progress, void *user, ckp_error *err)
 {
     size_t n = 0;
     const uint32_t *order = ckpi_export_order(x->e, &n);
@@ -114,7 +106,7 @@ give_all(target *x, const ckp_checkpoint *ck, const ckp_convert_options *opt, ck
         return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu tensors", n);
     for (size_t i = 0; i < n; i++)
         r[i] = (ckpi_give_range){x->sub.row[order[i]], 0, x->t->rec[x->sub.row[order[i]]].numel};
-    st = ckpi_give(ck, r, n, opt->coding.threads, put, x, opt->coding.progress, opt->coding.progress_user, err);
+    st = ckpi_give(ck, r, n, threads, put, x, progress, user, err);
     if (st == CKP_OK)
         st = ckpi_export_skip_empty(x->e, err);
     free(r);
@@ -141,7 +133,7 @@ export_checkpoint(const ckp_checkpoint *ck, const char *like, const char *out, c
     if (st == CKP_OK)
         st = find_lost(&x, tree, tree_len, &d, err);
     if (st == CKP_OK)
-        st = give_all(&x, ck, opt, err);
+        st = ckpi_emit_all(&x, ck, opt->coding.threads, opt->coding.progress, opt->coding.progress_user, err);
     if (st == CKP_OK)
         st = ckpi_export_finish(x.e, err);
     if (st == CKP_OK)

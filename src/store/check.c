@@ -7,14 +7,8 @@
 
 #define PIECE ((size_t)1 << 20)
 
-typedef struct tally {
-    ckp_progress_fn fn;
-    void *user;
-    uint64_t done, total;
-} tally;
-
 static ckp_status
-tell(tally *t, size_t n, ckp_error *err)
+tell(ckpi_tally *t, size_t n, ckp_error *err)
 {
     t->done += n;
     if (t->fn != NULL && t->fn(t->user, t->done, t->total) != 0)
@@ -23,7 +17,7 @@ tell(tally *t, size_t n, ckp_error *err)
 }
 
 static ckp_status
-hash_all(ckpi_reader *r, uint64_t length, uint8_t *buf, ckpi_hasher *h, tally *t, ckp_error *err)
+hash_all(ckpi_reader *r, uint64_t length, uint8_t *buf, ckpi_hasher *h, ckpi_tally *t, ckp_error *err)
 {
     for (uint64_t off = 0; off < length;) {
         const size_t n = length - off < PIECE ? (size_t)(length - off) : PIECE;
@@ -40,7 +34,7 @@ hash_all(ckpi_reader *r, uint64_t length, uint8_t *buf, ckpi_hasher *h, tally *t
 }
 
 static ckp_status
-check_shard(ckpi_store *s, const char *dir, const ckpi_shard_ref *ref, tally *t, ckp_error *err)
+check_shard(ckpi_store *s, const char *dir, const ckpi_shard_ref *ref, ckpi_tally *t, ckp_error *err)
 {
     char path[CKPI_STORE_PATH], want[33], have[33];
     ckpi_reader *r = NULL;
@@ -65,6 +59,15 @@ check_shard(ckpi_store *s, const char *dir, const ckpi_shard_ref *ref, tally *t,
 }
 
 ckp_status
+ckpi_check_hashes(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckpi_tally *t, ckp_error *err)
+{
+    ckp_status st = CKP_OK;
+    for (size_t i = 0; i < m->n_shards && st == CKP_OK; i++)
+        st = check_shard(s, dir, &m->shards[i], t, err);
+    return st;
+}
+
+ckp_status
 ckpi_store_check(ckpi_store *s, const char *dir, int level, ckp_progress_fn progress, void *user, ckp_error *err)
 {
     ckpi_chain chain = CKPI_CHAIN_INIT;
@@ -74,9 +77,9 @@ ckpi_store_check(ckpi_store *s, const char *dir, int level, ckp_progress_fn prog
     if (st != CKP_OK)
         return st;
     const ckpi_manifest *m = chain.m[chain.n - 1];
-    tally t = {.fn = progress, .user = user, .total = ckpi_manifest_bytes(m)};
-    for (size_t i = 0; i < m->n_shards && st == CKP_OK && level == 2; i++)
-        st = check_shard(s, dir, &m->shards[i], &t, err);
+    ckpi_tally t = {.fn = progress, .user = user, .total = ckpi_manifest_bytes(m)};
+    if (level == 2)
+        st = ckpi_check_hashes(s, dir, m, &t, err);
     ckpi_chain_free(&chain);
     return st;
 }

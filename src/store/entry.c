@@ -8,8 +8,10 @@
 const char *
 ckpi_health_name(ckpi_health h)
 {
-    static const char *const names[] = {"ok", "incomplete", "deleting", "bad manifest", "unsupported", "foreign",
-                                        "missing shard", "wrong length", "bad base"};
+    static const char *const names[] = {
+        [CKPI_HEALTH_OK] = "ok", [CKPI_HEALTH_INCOMPLETE] = "incomplete", [CKPI_HEALTH_DELETING] = "deleting", [CKPI_HEALTH_BAD_MANIFEST] = "bad manifest",
+        [CKPI_HEALTH_FOREIGN] = "foreign", [CKPI_HEALTH_UNSUPPORTED] = "unsupported", [CKPI_HEALTH_MISSING_SHARD] = "missing shard",
+        [CKPI_HEALTH_WRONG_LENGTH] = "wrong length", [CKPI_HEALTH_BAD_BASE] = "bad base"};
     return (unsigned)h < sizeof names / sizeof *names ? names[h] : "unknown";
 }
 

@@ -24,6 +24,7 @@ struct ckpi_store {
     ckpi_id run_id;
     ckpi_lockfile lock;          /* writer: what our lock file says */
     bool lost;                   /* another writer has taken over */
+    bool identity_lost;          /* it was taken from the manifests (repair.c) */
     uint64_t max_sequence;       /* writer: highest that was ever on disk, or may have been */
     uint32_t begun;              /* attempts begun by this handle */
 };
@@ -86,6 +87,14 @@ ckp_status ckpi_remove_uncommitted(ckpi_store *s, const char *dir, ckp_error *er
 /* Deletes a committed checkpoint, or goes on with a deletion that was cut short. m is its manifest. */
 CKP_MUST_USE ckp_status ckpi_remove_committed(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckp_error *err);
 
+/* repair.c */
+/* Sets s->run_id to what all manifests say. CKP_ENOTFOUND: there is none; CKP_EMISMATCH: they disagree. */
+CKP_MUST_USE ckp_status ckpi_identity_find(ckpi_store *s, ckp_error *err);
+/* Writes run.json anew, under the lock; a damaged one is set aside. */
+CKP_MUST_USE ckp_status ckpi_identity_put(ckpi_store *s, ckp_error *err);
+/* Raises *max to the highest sequence of what was set aside. */
+CKP_MUST_USE ckp_status ckpi_aside_sequence(ckpi_store *s, uint64_t *max, ckp_error *err);
+
 /* sweep.c; failures are left for the next writer. */
 void ckpi_sweep(ckpi_store *s);
 /* The rest of a deletion that was cut short. */
@@ -98,6 +107,14 @@ CKP_MUST_USE ckp_status ckpi_store_scan(ckpi_store *s, ckpi_entries *out, ckp_er
 CKP_MUST_USE ckp_status ckpi_read_manifest(ckpi_store *s, const char *dir, const char *file, ckpi_manifest **out, ckp_error *err);
 /* Presence and length of every shard. */
 CKP_MUST_USE ckp_status ckpi_check_shards(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckp_error *err);
+/* Bytes read, for progress. */
+typedef struct ckpi_tally {
+    ckp_progress_fn fn;
+    void *user;
+    uint64_t done, total;
+} ckpi_tally;
+/* The hash of every byte of every shard. */
+CKP_MUST_USE ckp_status ckpi_check_hashes(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckpi_tally *t, ckp_error *err);
 /* Fills health, m, bytes and reason of an entry whose name is set; not its base. */
 CKP_MUST_USE ckp_status ckpi_entry_read(ckpi_store *s, ckpi_entry *e, ckp_error *err);
 /* Sets health and reason. */

@@ -186,6 +186,8 @@ find_sequence(ckpi_store *s, ckp_error *err)
     /* Own checkpoints come after all that was copied, even where those are gone: copied.json tells the two apart by it. */
     if (st == CKP_OK)
         s->max_sequence = c.sequence;
+    if (st == CKP_OK)
+        st = ckpi_aside_sequence(s, &s->max_sequence, err);
     for (size_t i = 0; i < e.n; i++) {
         hidden = hidden || e.v[i].health == CKPI_HEALTH_BAD_MANIFEST || e.v[i].health == CKPI_HEALTH_UNSUPPORTED;
         if (e.v[i].m != NULL && e.v[i].health != CKPI_HEALTH_FOREIGN && e.v[i].m->sequence > s->max_sequence)
@@ -196,18 +198,31 @@ find_sequence(ckpi_store *s, ckp_error *err)
     return st;
 }
 
+/* What a repair may take for a lost run.json; not what a newer version wrote, or what cannot be read today. */
+static bool
+is_lost(ckp_status st)
+{
+    return st == CKP_ENOTFOUND || st == CKP_ECORRUPT || st == CKP_ETRUNCATED || st == CKP_ELIMIT;
+}
+
 static ckp_status
 start(ckpi_store *s, const ckpi_store_options *opt, ckp_error *err)
 {
     ckp_status st = read_run(s, err);
+    if (opt->repair && is_lost(st)) {
+        st = ckpi_identity_find(s, err);
+        s->identity_lost = st == CKP_OK;
+    }
     if (s->mode == CKPI_STORE_READ)
         return st == CKP_ENOTFOUND ? ckpi_fail(err, st, "not a run: it has no run.json") : st;
-    if (st == CKP_ENOTFOUND)
+    if (st == CKP_ENOTFOUND && !opt->repair)
         st = create_run(s, opt->identity, err);
     if (st == CKP_OK && opt->identity != NULL)
         st = check_identity(s, opt->identity, err);
     if (st == CKP_OK)
         st = ckpi_lock_take(s, opt, err);
+    if (st == CKP_OK && s->identity_lost)
+        st = ckpi_identity_put(s, err);
     if (st != CKP_OK)
         return st;
     ckpi_sweep(s);

@@ -26,6 +26,7 @@ typedef enum ckpi_store_mode {
 typedef struct ckpi_store_options {
     uint32_t lock_expiry_s;   /* 0: 120. A lock not refreshed for so long may be taken over */
     uint32_t lock_wait_s;     /* how long open waits for a lock that another writer holds; 0: not at all */
+    bool repair;              /* a run.json that is missing or damaged is taken from the manifests, and by a writer written anew */
     const ckpi_buf *identity; /* NULL, or a copy is to be written: what run.json says (CKP_EMISMATCH), or is to say where there is none */
 } ckpi_store_options;
 
@@ -132,6 +133,37 @@ CKP_MUST_USE ckp_status ckpi_store_chain(ckpi_store *s, const char *dir, ckpi_ch
 
 /* Level 1: manifest, shards' presence and lengths, chain. Level 2: also the hash of every byte of its own shards. */
 CKP_MUST_USE ckp_status ckpi_store_check(ckpi_store *s, const char *dir, int level, ckp_progress_fn progress, void *user, ckp_error *err);
+
+/* ---- repair --------------------------------------------------------------------------------------------------------- */
+
+typedef enum ckpi_repair_fate {
+    CKPI_REPAIR_SET_ASIDE,       /* renamed to set-aside-DIR */
+    CKPI_REPAIR_DELETED,
+    CKPI_REPAIR_LEFT,            /* not ours to judge: of another run, of a newer version, or it cannot be read */
+    CKPI_REPAIR_ATTEMPT          /* dry run: the sweep, or else repair, would take it */
+} ckpi_repair_fate;
+
+typedef struct ckpi_repair_ask {
+    bool dry_run;
+    bool remove;                 /* delete what would be set aside, if something restorable is left */
+    bool data;                   /* also check the hash of every byte */
+    ckp_progress_fn progress;    /* bytes of shards, with data */
+    void *user;
+    void (*told)(void *told_user, const ckpi_entries *all, const ckpi_entry *e, ckpi_repair_fate fate, const char *reason);
+    void *told_user;
+} ckpi_repair_ask;
+
+typedef struct ckpi_repaired {
+    size_t set_aside, deleted, left, attempts, restorable;
+    uint64_t newest_step;        /* of the restorable one with the highest sequence */
+    bool identity;               /* run.json was lost */
+} ckpi_repaired;
+
+/*
+ * Takes what is damaged, or based on what is, out of the way. The store was opened with the option `repair`, for writing unless it is a dry run.
+ * A failure part way leaves the run as consistent as it was; asked again, it goes on.
+ */
+CKP_MUST_USE ckp_status ckpi_store_repair(ckpi_store *s, const ckpi_repair_ask *ask, ckpi_repaired *done, ckp_error *err);
 
 /* ---- retention ---------------------------------------------------------------------------------------------------- */
 

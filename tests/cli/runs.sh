@@ -39,8 +39,8 @@ echo "-- the newest one damaged"
 newest=$(echo run/step-00000060-*)
 flip "$newest/shard-00000-of-00001.ckp" 300
 code ckpress verify run --structure | hide
-code ckpress verify run@50 | hide
-code ckpress verify run | hide | sed -E 's/(offset|at byte) [0-9]+/\1 N/g'
+code ckpress verify run@50 --data | hide
+code ckpress verify run --data | hide | sed -E 's/(offset|at byte) [0-9]+/\1 N/g'
 echo "-- its manifest gone: it never was a checkpoint"
 rm "$newest/manifest.json"
 code ckpress ls run | hide | tail -n 4

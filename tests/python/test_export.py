@@ -1,77 +1,110 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One object of a run as a file of its own."""
+"""ckpress.export() and import_run(): files that others read, and runs of theirs."""
 
-from __future__ import annotations
-
-import subprocess
-from pathlib import Path
+import json
+import os
 
 import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 import ckpress
 
-torch = pytest.importorskip("torch")
-safetensors_torch = pytest.importorskip("safetensors.torch")
-
 
 class Tied(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.embed, self.norm, self.head = torch.nn.Embedding(40, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 40, bias=False)
-        self.head.weight = self.embed.weight
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.head(self.norm(self.embed(x)))
-        return out
+        self.wte = torch.nn.Embedding(50, 16)
+        self.body = torch.nn.Linear(16, 16)
+        self.head = torch.nn.Linear(16, 50, bias=False)
+        self.head.weight = self.wte.weight
+        self.register_buffer("scale", torch.ones((), dtype=torch.bfloat16))
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> tuple[Path, torch.nn.Module]:
+def run(tmp_path):
     model = Tied()
-    optimizer = torch.optim.AdamW(model.parameters())
-    model(torch.arange(30)).square().mean().backward()
-    optimizer.step()
-    with ckpress.Checkpointer(tmp_path / "run") as ck:
-        ck.save(3, model=model, optimizer=optimizer, model2=torch.nn.Linear(3, 3))
-    return tmp_path / "run", model
-
-
-@pytest.mark.parametrize("ending", ["safetensors", "pt"])
-def test_weights_of_a_run_load_as_a_state_dict(tmp_path: Path, run: tuple[Path, torch.nn.Module], ending: str) -> None:
-    where, model = run
-    out = tmp_path / f"weights.{ending}"
-    assert ckpress.decompress(where, out, only="model").tensors == len(model.state_dict())
-    state = safetensors_torch.load_file(str(out)) if ending == "safetensors" else torch.load(out)
-    there = Tied()
-    there.load_state_dict(state)
-    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), there.state_dict().values()))
-    if ending == "pt":
-        assert state["embed.weight"].data_ptr() == state["head.weight"].data_ptr()
-
-
-def test_the_command_takes_it(tmp_path: Path, run: tuple[Path, torch.nn.Module]) -> None:
-    where, model = run
-    out = tmp_path / "w.safetensors"
-    done = subprocess.run(["ckpress", "decompress", f"{where}@3", "--only", "model", "-o", out], capture_output=True, text=True)
-    assert done.returncode == 0 and "left out" not in done.stderr
-    assert set(safetensors_torch.load_file(str(out))) == set(model.state_dict())
-
-
-def test_what_is_not_there(tmp_path: Path, run: tuple[Path, torch.nn.Module]) -> None:
-    for name in ("mode", "models", "", "step"):
-        with pytest.raises(ckpress.NotFoundError):
-            ckpress.decompress(run[0], tmp_path / "no.pt", only=name)
-    assert not (tmp_path / "no.pt").exists()
-
-
-def test_ls_tells_the_exact_save_of_a_step(tmp_path: Path) -> None:
-    model = torch.nn.Linear(80, 80)
-    optimizer = torch.optim.AdamW(model.parameters())
-    with ckpress.Checkpointer(tmp_path / "run", "resume") as ck:
-        ck.register(model=model, optimizer=optimizer)
-        for step in (1, 2):
-            model(torch.randn(4, 80)).sum().backward()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    path = str(tmp_path / "gpt")
+    with ckpress.Checkpointer(path) as ck:
+        for step in (10, 20):
+            model.head(model.body(model.wte(torch.arange(8)))).square().mean().backward()
             optimizer.step()
-            ck.save(step)
-    lines = subprocess.run(["ckpress", "ls", tmp_path / "run"], capture_output=True, text=True).stdout.splitlines()
-    assert ["exact" in line for line in lines] == [False, False, False, True]
+            ck.save(step, model=model, optimizer=optimizer, extra={"lr": 0.1})
+            ck.wait()
+    return path, model
+
+
+def test_hf(run, tmp_path):
+    path, model = run
+    out = str(tmp_path / "hf")
+    done = ckpress.export(path, out, to="hf")
+    assert done.name == "model.safetensors" and os.listdir(out) == [done.name] and done.files == 1
+    got = load_file(out + "/model.safetensors")
+    want = model.state_dict()
+    assert got.keys() == want.keys() and all(torch.equal(got[k], want[k]) for k in want)
+    with safe_open(out + "/model.safetensors", "pt") as f:
+        assert f.metadata() == {"format": "pt"}
+    with pytest.raises(ckpress.ExistsError):
+        ckpress.export(path, out, to="hf")
+    done = ckpress.export(path + "@10", out, to="hf", max_file_bytes=2000, overwrite=True)
+    assert done.name == "model.safetensors.index.json" and "model.safetensors" not in os.listdir(out)
+    index = json.load(open(out + "/" + done.name))
+    first = ckpress.load(path + "@10")["model"]
+    assert index["weight_map"].keys() == first.keys()
+    for name, file in index["weight_map"].items():
+        assert torch.equal(load_file(f"{out}/{file}")[name], first[name])
+    assert index["metadata"]["total_size"] == sum(t.numel() * t.element_size() for t in first.values())
+    assert len(set(index["weight_map"].values())) == done.files - 1 > 1
+
+
+def test_from_pretrained(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=64, n_positions=16)
+    model = transformers.GPT2LMHeadModel(config)
+    with ckpress.Checkpointer(str(tmp_path / "run")) as ck:
+        ck.save(1, model=model)
+    for size in (5_000_000_000, 8000):
+        out = str(tmp_path / f"hf{size}")
+        ckpress.export(str(tmp_path / "run"), out, to="hf", max_file_bytes=size)
+        config.save_pretrained(out)
+        again, info = transformers.GPT2LMHeadModel.from_pretrained(out, output_loading_info=True)
+        assert not any(info.values())
+        assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values()))
+
+
+def test_pt_and_safetensors(run, tmp_path):
+    path, model = run
+    out = tmp_path / "out"
+    assert ckpress.export(path + "@20", out, to="pt").name == "gpt@20.pt"
+    state = torch.load(out / "gpt@20.pt", weights_only=True)
+    assert state["extra"] == {"lr": 0.1} and torch.equal(state["model"]["body.weight"], model.body.weight)
+    assert state["model"]["head.weight"].data_ptr() == state["model"]["wte.weight"].data_ptr()
+    done = ckpress.export(path, out, to="safetensors", only="model")
+    assert load_file(out / done.name).keys() == model.state_dict().keys()
+    with pytest.raises(ckpress.InvalidError):
+        ckpress.export(path, out, to="gguf")
+
+
+def test_import(run, tmp_path):
+    path, _ = run
+    files = []
+    for step in (10, 20):
+        ckpress.export(f"{path}@{step}", tmp_path / f"ck-{step}", to="pt")
+        os.rename(tmp_path / f"ck-{step}" / f"gpt@{step}.pt", tmp_path / f"ck-{step}" / "all.pt")
+        files.append(tmp_path / f"ck-{step}" / "all.pt")
+    rows = ckpress.import_run(files[::-1], tmp_path / "imported")
+    assert [(r.step, r.file) for r in rows] == [(10, str(files[0])), (20, str(files[1]))]
+    for step in (10, 20):
+        a, b = ckpress.load(f"{path}@{step}"), ckpress.load(f"{tmp_path}/imported@{step}")
+        assert all(torch.equal(a["model"][k], b["model"][k]) for k in a["model"]) and a["extra"] == b["extra"]
+    rows = ckpress.import_run(files, tmp_path / "lossy", profile="resume", in_order=True)
+    assert [r.step for r in rows] == [1, 2] and sum(r.stored_bytes for r in rows) < sum(r.in_bytes for r in rows) / 2
+    with pytest.raises(ckpress.ExistsError):
+        ckpress.import_run(files, tmp_path / "lossy", in_order=True)
+    with pytest.raises(ckpress.InvalidError):
+        ckpress.import_run([files[0], files[0]], tmp_path / "other")
+    save_file({"a": torch.ones(3)}, tmp_path / "x.safetensors")
+    rows = ckpress.import_run([tmp_path / "x.safetensors"], tmp_path / "one", steps=[5])
+    assert rows[0].step == 5 and torch.equal(ckpress.load(str(tmp_path / "one"))["a"], torch.ones(3))

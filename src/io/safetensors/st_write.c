@@ -189,11 +189,16 @@ check_fresh(const ckpi_out_tensor *t, size_t n, ckp_error *err)
 }
 
 static ckp_status
-fresh_header(ckpi_buf *b, const row *rows, size_t n, ckp_error *err)
+fresh_header(ckpi_buf *b, const row *rows, size_t n, const char *format, ckp_error *err)
 {
     uint64_t at = 0;
     b->max = CKPI_MAX_ST_HEADER;
     ckpi_buf_u8(b, '{');
+    if (format != NULL) {
+        put_text(b, "\"__metadata__\":{\"format\":");
+        put_string(b, format);
+        put_text(b, n != 0 ? "}," : "}");
+    }
     for (size_t i = 0; i < n; i++) {
         const uint64_t begin = at;
         if (!ckpi_add_u64(at, rows[i].t->bytes, &at))
@@ -213,6 +218,12 @@ fresh_header(ckpi_buf *b, const row *rows, size_t n, ckp_error *err)
 
 ckp_status
 ckpi_export_st_new(ckpi_export **out, ckpi_writer *w, const ckpi_out_tensor *t, size_t n, ckp_error *err)
+{
+    return ckpi_export_st_format(out, w, NULL, t, n, err);
+}
+
+ckp_status
+ckpi_export_st_format(ckpi_export **out, ckpi_writer *w, const char *format, const ckpi_out_tensor *t, size_t n, ckp_error *err)
 {
     ckpi_export *e = NULL;
     ckpi_buf header = CKPI_BUF_INIT;
@@ -237,7 +248,7 @@ ckpi_export_st_new(ckpi_export **out, ckpi_writer *w, const ckpi_out_tensor *t, 
     for (size_t i = 0; i < n; i++)
         e->order[i] = rows[i].i;
     e->n_order = n;
-    st = fresh_header(&header, rows, n, err);
+    st = fresh_header(&header, rows, n, format, err);
     if (st == CKP_OK)
         st = write_header(w, header.data, header.len, err);
     if (st != CKP_OK)
@@ -249,4 +260,21 @@ done:
     ckpi_buf_free(&header);
     ckpi_export_free(e);
     return st;
+}
+
+/* ---- several files ---- */
+
+ckp_status
+ckpi_st_index(ckpi_buf *out, const ckpi_out_tensor *t, const char *const *file, size_t n, uint64_t total, ckp_error *err)
+{
+    put_text(out, "{\n  \"metadata\": {\n    \"total_size\": ");
+    put_u64(out, total, "\n  },\n  \"weight_map\": {");
+    for (size_t i = 0; i < n; i++) {
+        put_text(out, i != 0 ? ",\n    " : "\n    ");
+        put_string(out, t[i].name);
+        put_text(out, ": ");
+        put_string(out, file[i]);
+    }
+    put_text(out, "\n  }\n}\n");
+    return ckpi_buf_status(out, err, "index of safetensors files");
 }

@@ -167,6 +167,17 @@ test_link_fallback(void **state)
     expect(fs, "c", "one");
     expect(fs, "b", "two");
     assert_int_equal(ckpi_posix_link_new(dir, "none", dir, "d"), ENOENT);
+    /* directories, which have no second names */
+    assert_ok(fs->ops->mkdir(fs, "x", NULL));
+    assert_ok(fs->ops->mkdir(fs, "y", NULL));
+    assert_ok(make(fs, "x/in", "it"));
+    assert_int_equal(ckpi_posix_link_new(dir, "x", dir, "y"), EEXIST);
+    assert_int_equal(ckpi_posix_link_new(dir, "x", dir, "b"), EEXIST);
+    assert_int_equal(ckpi_posix_link_new(dir, "x", dir, "z"), 0);
+    expect(fs, "z/in", "it");
+    assert_ok(fs->ops->publish(fs, "z", "x", false, NULL));
+    expect(fs, "x/in", "it");
+    assert_status(fs->ops->publish(fs, "x", "y", false, NULL), CKP_EEXIST);
     close(dir);
     ckpi_fs_free(fs);
 }
