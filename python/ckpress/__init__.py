@@ -22,6 +22,7 @@ from ._lazy import LazyTensor
 from ._ranks import assist
 from ._retention import Fate, Pruned, prune
 from ._steps import Planned, PlannedTensor, plan
+from ._url import Storage
 from ._weights import load_weights, save_weights
 from .errors import (
     AccessError,
@@ -85,6 +86,7 @@ __all__ = [
     "Pruned",
     "Salvaged",
     "StateError",
+    "Storage",
     "TruncatedError",
     "UnsafeError",
     "UnsupportedError",

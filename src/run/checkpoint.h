@@ -5,6 +5,7 @@
 #include <ckpress/run.h>
 #include "engine/decode.h"
 #include "run/base_model.h"
+#include "run/place.h"
 #include "store/store.h"
 
 struct ckp_checkpoint {
@@ -15,7 +16,9 @@ struct ckp_checkpoint {
     size_t n_units;
     uint32_t *unit_of;           /* by chunk of level 0 */
     char name[256];
-    char *run_dir;               /* NULL for plain files */
+    char *run_dir;               /* directory, or name of a run in objects; NULL for plain files */
+    ckp_objects objects;         /* where the run lies, if on_objects */
+    bool on_objects;
     ckpi_manifest *manifest;     /* NULL for plain files */
     ckpi_base_file model;        /* last of the lineage, where its key has a base model */
     char *model_path;            /* of that */
@@ -24,6 +27,8 @@ struct ckp_checkpoint {
 };
 
 CKP_MUST_USE ckp_status ckpi_checkpoint_check(const ckp_checkpoint *ck, ckp_error *err);
+/* Of one that is of a run; valid while ck lives. */
+ckpi_place ckpi_checkpoint_place(const ckp_checkpoint *ck);
 /*
  * The last file of a chain, for a key whose manifest names a base model: from `given` (may be NULL), from the run's directory, or from where it
  * was. CKP_EBASE: not there, or another.
@@ -34,7 +39,7 @@ CKP_MUST_USE ckp_status ckpi_checkpoint_open_model(ckp_checkpoint *ck, const ckp
 CKP_MUST_USE ckp_status ckpi_checkpoint_find_model(ckp_checkpoint *ck, ckpi_fmt_file **files, size_t *n, const char *const *paths, size_t n_paths,
                                                    ckp_error *err);
 /* Of a directory of a run (no fall-back). */
-CKP_MUST_USE ckp_status ckpi_checkpoint_open_dir(ckp_checkpoint **out, const char *run_dir, const char *dir, const char *base_model,
+CKP_MUST_USE ckp_status ckpi_checkpoint_open_dir(ckp_checkpoint **out, const ckpi_place *run, const char *dir, const char *base_model,
                                                  bool verify_payload, ckp_error *err);
 /* Takes the opened files; fills lineage and units. */
 CKP_MUST_USE ckp_status ckpi_checkpoint_from_files(ckp_checkpoint *ck, ckpi_fmt_file **files, size_t n, ckp_error *err);

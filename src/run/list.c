@@ -10,14 +10,14 @@
 #include "run/profile.h"
 
 ckp_status
-ckpi_list_reader(const char *dir, ckpi_store **out, ckp_error *err)
+ckpi_list_reader(const ckpi_place *place, ckpi_store **out, ckp_error *err)
 {
     ckpi_fs *fs = NULL;
-    ckp_status st = ckpi_fs_posix(&fs, dir, false, err);
+    ckp_status st = ckpi_place_fs(&fs, place, false, err);
     if (st == CKP_OK)
         st = ckpi_store_open(out, fs, CKPI_STORE_READ, NULL, err);
     if (st != CKP_OK)
-        ckpi_fail_file(err, dir);
+        ckpi_fail_file(err, place->name);
     return st;
 }
 
@@ -62,12 +62,19 @@ ckp_list_entry_metric(const ckp_list_entry *e, size_t index, ckp_metric *out)
 ckp_status
 ckp_run_list(const char *dir, int (*fn)(void *user, const ckp_list_entry *e), void *user, ckp_error *err)
 {
+    return ckp_run_list_in(NULL, dir, fn, user, err);
+}
+
+ckp_status
+ckp_run_list_in(const ckp_objects *in, const char *dir, int (*fn)(void *user, const ckp_list_entry *e), void *user, ckp_error *err)
+{
+    const ckpi_place place = {dir, in};
     ckpi_store *s = NULL;
     ckpi_entries all = {0};
 
     if (dir == NULL || fn == NULL)
         return ckpi_fail(err, CKP_EINVAL, "run_list: NULL argument");
-    ckp_status st = ckpi_list_reader(dir, &s, err);
+    ckp_status st = ckpi_list_reader(&place, &s, err);
     if (st != CKP_OK)
         return st;
     st = ckpi_store_list(s, &all, err);
@@ -155,14 +162,14 @@ nothing_valid(verify_job *j, const char *dir, size_t incomplete)
 }
 
 static ckp_status
-verify_run(verify_job *j, const char *dir, const char *base_model, ckp_error *err)
+verify_run(verify_job *j, const ckpi_place *place, const char *base_model, ckp_error *err)
 {
     ckpi_store *s = NULL;
     ckpi_entries all = {0};
     size_t checkpoints = 0, incomplete = 0;
     char told[sizeof ((ckp_error *)NULL)->text] = "";
 
-    ckp_status st = ckpi_list_reader(dir, &s, err);
+    ckp_status st = ckpi_list_reader(place, &s, err);
     if (st != CKP_OK)
         return st;
     st = ckpi_store_list(s, &all, err);
@@ -175,7 +182,7 @@ verify_run(verify_job *j, const char *dir, const char *base_model, ckp_error *er
         if (all.v[i].health == CKPI_HEALTH_INCOMPLETE || all.v[i].health == CKPI_HEALTH_DELETING)
             continue;
         checkpoints++;
-        const ckp_status one = ckpi_checkpoint_open_dir(&ck, dir, all.v[i].dir, base_model, false, &e);
+        const ckp_status one = ckpi_checkpoint_open_dir(&ck, place, all.v[i].dir, base_model, false, &e);
         /* a base model that is not there is one finding, however many need it */
         const bool again = one == CKP_EBASE && strcmp(e.text, told) == 0;
         if (one == CKP_EBASE)
@@ -187,7 +194,7 @@ verify_run(verify_job *j, const char *dir, const char *base_model, ckp_error *er
         ckp_checkpoint_close(ck);
     }
     if (st == CKP_OK && checkpoints == 0 && incomplete != 0)
-        nothing_valid(j, dir, incomplete);
+        nothing_valid(j, place->name, incomplete);
     ckpi_entries_free(&all);
     ckpi_store_free(s);
     return st;
@@ -215,7 +222,7 @@ ckp_verify(const char *path, const char *const *bases, size_t n_bases, ckp_verif
         return ckpi_fail(err, CKP_EINVAL, "verify: bad argument");
     ckpi_error_clear(&e);
     if (is_directory(path)) {
-        st = verify_run(&j, path, n_bases != 0 ? bases[0] : NULL, err);
+        st = verify_run(&j, &(ckpi_place){path, NULL}, n_bases != 0 ? bases[0] : NULL, err);
     } else {
         const ckp_status one = ckp_checkpoint_open_file(&ck, path, bases, n_bases, &e);
         if (one != CKP_OK)
@@ -225,6 +232,20 @@ ckp_verify(const char *path, const char *const *bases, size_t n_bases, ckp_verif
         ckp_checkpoint_close(ck);
         st = CKP_OK;
     }
+    if (st == CKP_OK && j.first != CKP_OK && err != NULL)
+        *err = j.first_err;
+    return st != CKP_OK ? st : j.first;
+}
+
+ckp_status
+ckp_run_verify_in(const ckp_objects *in, const char *name, const char *base_model, ckp_verify_level level, unsigned threads,
+                  void (*fn)(void *user, const char *what, const ckp_error *e), void *user, ckp_error *err)
+{
+    verify_job j = {.level = level, .threads = threads, .fn = fn, .user = user};
+
+    if (name == NULL || (unsigned)level > CKP_VERIFY_DECODE)
+        return ckpi_fail(err, CKP_EINVAL, "verify: bad argument");
+    const ckp_status st = verify_run(&j, &(ckpi_place){name, in}, base_model, err);
     if (st == CKP_OK && j.first != CKP_OK && err != NULL)
         *err = j.first_err;
     return st != CKP_OK ? st : j.first;

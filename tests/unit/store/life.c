@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "life.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Sanitizers make each life some ten times slower. */
+#if defined(__SANITIZE_ADDRESS__)  /* gcc; clang says it by __has_feature */
+#define SLOWER 5u
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SLOWER 5u
+#endif
+#endif
+#ifndef SLOWER
+#define SLOWER 1u
+#endif
+
+/* Calls of a life are sampled unless CKP_FAIL_EVERY=1. */
+static uint64_t
+stride(uint64_t sampled)
+{
+    const char *every = getenv("CKP_FAIL_EVERY");
+    return every != NULL && strcmp(every, "1") == 0 ? 1 : sampled * SLOWER;
+}
+
+/* A run with a key and two deltas, made without faults; and leftovers of a writer that died in its fourth save. */
+static void
+prepare(fault_disk *d, trace *t)
+{
+    ckpi_store *s = NULL;
+    char dir[CKPI_DIR_NAME_MAX];
+    assert_ok(run_open(&s, fault_mount(d), CKPI_STORE_WRITE, NULL));
+    assert_ok(trace_save(t, s, 1, NULL, dir));
+    assert_ok(trace_save(t, s, 2, dir, dir));
+    assert_ok(trace_save(t, s, 3, dir, dir));
+    fault_arm(d, FAULT_KILL, 9, false);
+    assert_int_not_equal(trace_save(t, s, 4, NULL, NULL), CKP_OK);
+    assert_int_equal(fault_fired(d), 1);
+    fault_restart(d);
+    ckpi_store_free(s);
+    run_age_lock(d);
+}
+
+static void
+newest(ckpi_store *s, char dir[CKPI_DIR_NAME_MAX])
+{
+    ckpi_chain c = CKPI_CHAIN_INIT;
+    dir[0] = '\0';
+    if (ckpi_store_latest(s, UINT64_MAX, &c, NULL, NULL) == CKP_OK)
+        snprintf(dir, CKPI_DIR_NAME_MAX, "%s", c.dir[c.n - 1]);
+    ckpi_chain_free(&c);
+}
+
+/* A save that was reported as failed may be there all the same when its upload arrives late, and be the newest: then retention rightly does what the
+   trace does not expect. */
+static bool
+retains(fault_kind kind)
+{
+    return kind != FAULT_LATE;
+}
+
+/* What is enumerated. A call that fails once is not the end: the next ones must work. */
+static void
+live(fault_disk *d, fault_kind kind, trace *t)
+{
+    ckpi_store *s = NULL;
+    char dir[CKPI_DIR_NAME_MAX];
+    for (int tries = 0; tries < 2 && s == NULL; tries++)
+        if (run_open(&s, fault_mount(d), CKPI_STORE_WRITE, NULL) != CKP_OK)
+            run_age_lock(d);
+    if (s == NULL)
+        return;
+    newest(s, dir);
+    (void)trace_save(t, s, 10, dir[0] != '\0' ? dir : NULL, NULL);
+    (void)trace_save(t, s, 11, NULL, NULL);
+    const ckp_status beat = ckpi_store_refresh(s, NULL);   /* may fail; what follows must not care */
+    (void)beat;
+    if (retains(kind))
+        (void)trace_retain_one(t, s);
+    newest(s, dir);
+    (void)trace_save(t, s, 12, dir[0] != '\0' ? dir : NULL, NULL);
+    ckpi_store_free(s);
+}
+
+static uint64_t
+count_calls(disk_fn make, fault_kind kind)
+{
+    trace t = {0};
+    fault_disk *d = make();
+    prepare(d, &t);
+    fault_arm(d, kind, 0, false);
+    live(d, kind, &t);
+    const uint64_t n = fault_calls(d);
+    assert_true(n > 0);
+    assert_int_equal(t.n_maybe, 1);         /* the one of prepare: without faults everything commits */
+    assert_int_equal(t.n_gone, retains(kind) ? 4 : 0);
+    fault_disk_free(d);
+    return n;
+}
+
+static void
+one(disk_fn make, fault_kind kind, uint64_t at, bool lasting, after_fn after, uint64_t seed, const char *name)
+{
+    char what[128];
+    trace t = {0};
+    fault_disk *d = make();
+    prepare(d, &t);
+    fault_arm(d, kind, at, lasting);
+    live(d, kind, &t);
+    assert_true(fault_fired(d) >= 1);
+    after(d, seed);
+    snprintf(what, sizeof what, "%s at call %llu, seed %llu", name, (unsigned long long)at, (unsigned long long)seed);
+    run_judge(d, &t, what);
+    fault_disk_free(d);
+}
+
+void
+life_all(disk_fn make, fault_kind kind, uint64_t every, bool lasting, after_fn after, uint64_t seeds, const char *name)
+{
+    const uint64_t n = count_calls(make, kind);
+    for (uint64_t at = 1; at <= n; at += stride(every))
+        for (uint64_t seed = 1; seed <= seeds; seed++)
+            one(make, kind, at, lasting, after, seed * 1000003 + at, name);
+}
+
+void
+life_heal(fault_disk *d, uint64_t seed)
+{
+    (void)seed;
+    fault_arm(d, FAULT_NONE, 0, false);
+}
+
+void
+life_restart(fault_disk *d, uint64_t seed)
+{
+    (void)seed;
+    fault_restart(d);
+}
+
+void life_cut_all(fault_disk *d, uint64_t seed) { fault_reboot(d, FATE_ALL, seed); }
+void life_cut_none(fault_disk *d, uint64_t seed) { fault_reboot(d, FATE_NONE, seed); }
+void life_cut_torn(fault_disk *d, uint64_t seed) { fault_reboot(d, FATE_TORN, seed); }
+void life_cut_reordered(fault_disk *d, uint64_t seed) { fault_reboot(d, FATE_REORDERED, seed); }
+
+void
+life_first_open(disk_fn make, fault_kind kind, after_fn after)
+{
+    for (uint64_t at = 1;; at++) {
+        trace t = {0};
+        ckpi_store *s = NULL;
+        fault_disk *d = make();
+        fault_arm(d, kind, at, false);
+        (void)run_open(&s, fault_mount(d), CKPI_STORE_WRITE, NULL);
+        if (s != NULL)
+            (void)trace_save(&t, s, 0, NULL, NULL);
+        ckpi_store_free(s);
+        const bool fired = fault_fired(d) > 0;
+        after(d, at);
+        run_judge(d, &t, "first open");
+        fault_disk_free(d);
+        if (!fired)
+            break;
+    }
+}
