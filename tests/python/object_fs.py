@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An object store for tests, as fsspec's file system ``objects://``: files below a directory, whole or not there, that fail when told to."""
+"""An object store for tests, as fsspec's file system ``objects://``: files below a directory, whole or not there, that fail when told to.
+
+What is being uploaded lies beside its object as ``~...`` and is none, nor makes a directory: a process that is killed meanwhile leaves nothing that is listed.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import errno
 import os
 import pathlib
 import random
+import signal
 import threading
 import uuid
 
@@ -26,6 +30,8 @@ class Faults:
         self.hang_at: range | None = None  # these requests never answer
         self.release = threading.Event()
         self.raises = None  # (what, part of a path, exception): every such request
+        self.kill_at = None  # (number, moment): this put is the process's last, "begun", "there" or "answered"
+        self.puts = 0
 
     def before(self, what, path):
         with self.lock:
@@ -49,6 +55,16 @@ class Faults:
         if kind == "failed":
             raise ConnectionResetError(errno.ECONNRESET, "connection reset by peer")
         return kind
+
+    def moment(self, name):
+        """Of a put: part of its bytes have arrived, its object is there, its answer is on the way."""
+        self.puts += name == "begun"
+        if self.kill_at == (self.puts, name):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def is_object(path):
+    return path.is_file() and not path.name.startswith("~")
 
 
 class ObjectFS(AbstractFileSystem):
@@ -91,9 +107,9 @@ class ObjectFS(AbstractFileSystem):
         found = []
         for name in names:
             full = pathlib.Path(path, name)
-            if full.is_dir() and any(p.is_file() for p in full.rglob("*")):
+            if full.is_dir() and any(is_object(p) for p in full.rglob("*")):
                 found.append({"name": str(full), "size": 0, "type": "directory"})
-            elif full.is_file() and not name.startswith("~"):
+            elif is_object(full):
                 found.append({"name": str(full), "size": full.stat().st_size, "type": "file"})
         self._after(kind)
         return found
@@ -111,15 +127,18 @@ class ObjectFS(AbstractFileSystem):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         tmp = os.path.join(os.path.dirname(path), "~" + uuid.uuid4().hex)
         pathlib.Path(tmp).write_bytes(value)
+        self.faults.moment("begun")
         try:
             if new:
                 os.link(tmp, path)
+                self.faults.moment("there")
                 os.unlink(tmp)
             else:
                 os.replace(tmp, path)
         except FileExistsError:
             os.unlink(tmp)
             raise
+        self.faults.moment("answered")
         self._after(kind)
 
     def pipe_file(self, path, value, **kwargs):

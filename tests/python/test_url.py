@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import json
+import multiprocessing
 import os
 import pathlib
 import random
@@ -16,6 +17,7 @@ import time
 import uuid
 
 import ckpress
+import numpy as np
 import pytest
 import torch
 from helpers import same, steps, training
@@ -285,7 +287,15 @@ def test_no_exception_is_lost(tmp_path, faults):
         ckpress.list_run(where)
 
 
-def test_interrupted(tmp_path, faults):
+@pytest.fixture
+def interruptible():
+    """A shell's background processes ignore SIGINT, and so do their children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_interrupted(tmp_path, faults, interruptible):
     """Ctrl-C while a request does not answer."""
     where = f"creating://{tmp_path}/run"
     saved(where, 1)
@@ -324,8 +334,6 @@ def in_child(url, queue):
 @pytest.mark.filterwarnings("error")
 def test_forked_children(tmp_path, faults, capfd):
     """As data loaders: they end without a word, leave the run alone, and may read it."""
-    import multiprocessing
-
     where, fork = f"creating://{tmp_path}/run", multiprocessing.get_context("fork")
     model = training()[0]
     with ckpress.Checkpointer(where) as ck:
@@ -415,6 +423,8 @@ def test_refused(tmp_path, monkeypatch):
         ckpress.Checkpointer(tmp_path / "run", storage={})
     with pytest.raises(ckpress.InvalidError, match="deadline"):
         ckpress.list_run("memory://x/run", storage=ckpress.Storage(deadline=0))
+    for name in ("s3", "s3a"):  # known already where s3fs was in use
+        monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, name, raising=False)
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(ckpress.UnsupportedError, match="s3fs"):
         ckpress.list_run("s3://bucket/run")
@@ -424,6 +434,46 @@ def test_refused(tmp_path, monkeypatch):
 
 
 # ---- killed --------------------------------------------------------------------------------------------------------------
+
+
+def killed_in_upload(where, at, moment):
+    """A life of two saves in a process of its own, whose last act is a moment of that upload; False: that upload has no such moment."""
+
+    def live():
+        ObjectFS.faults.puts, ObjectFS.faults.kill_at = 0, (at, moment)
+        with ckpress.Checkpointer(where, threads=1) as ck:
+            for step in (2, 3):
+                ck.save(step, w=np.full(1000, step), wait=True)
+
+    child = multiprocessing.get_context("fork").Process(target=live)
+    child.start()
+    child.join(60)
+    assert child.exitcode in (0, -signal.SIGKILL)
+    return child.exitcode != 0
+
+
+@pytest.mark.parametrize(("moment", "kills"), [("begun", 7), ("there", 5), ("answered", 7)])
+def test_killed_in_an_upload(moment, kills, tmp_path, faults):
+    """Each upload of a life is the last thing that its process does: the next writer leaves nothing of what was not committed, and loses nothing of what was."""
+    killed = 0
+    for at in range(1, 8):  # claim, its refresh, shard and manifest of each save, the claim's end
+        where, folder = f"creating://{tmp_path}/run{at}", f"{tmp_path}/run{at}"
+        with ckpress.Checkpointer(where, threads=1) as ck:
+            ck.save(1, w=np.ones(1000), wait=True)
+        committed = 3
+        if killed_in_upload(where, at, moment):
+            killed += 1
+            uploaded = at - (moment == "begun")
+            committed = 1 + (uploaded >= 4) + (uploaded >= 6)
+        with ckpress.Checkpointer(where, threads=1) as ck:
+            rows = ckpress.list_run(where)
+            assert all(r.health == "ok" for r in rows), (at, rows)
+            assert len(rows) == committed, at
+            ck.save(9, w=np.zeros(1000), wait=True)
+        listed = {entry["name"].rpartition("/")[2] for entry in ObjectFS().ls(folder)} - {"run.json", "lock"}
+        assert listed == {r.dir for r in ckpress.list_run(where)}
+        ckpress.verify(where, level="decode")
+    assert killed == kills
 
 
 def start(url, out, steps):
