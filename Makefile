@@ -6,13 +6,14 @@ PYTHON := .venv/bin/python
 RELEASE := build/release
 RUN_PYTHON = PYTHONPATH=$(CURDIR)/$(RELEASE)/python PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(PYTHON)
 
-.PHONY: all help build release test test-full demo bench-coder bench-lossless bench-save bench-plan bench-quality bench-sensitivity bench-transfer install clean distclean
+.PHONY: all help build release test test-full test-s3 demo bench-coder bench-lossless bench-save bench-plan bench-quality bench-sensitivity bench-transfer install clean distclean
 
 all: build
 
 help:
 	@echo "make              build library, command and Python module into $(RELEASE)"
 	@echo "make test         all tests (under 20 minutes on 2 cores); make test-full: every fault, arm64, coverage"
+	@echo "make test-s3      a training killed again and again over two S3 servers that throttle, fail, cut and keep silent (3 minutes)"
 	@echo "make demo         train a small GPT, kill it 10 times, compare (PROFILE=lossless|resume|small)"
 	@echo "make bench-coder | bench-lossless | bench-save | bench-plan"
 	@echo "make bench-transfer  a published model in a file 9 to 12 times smaller: its embeddings, and fine-tuning from it; make bench-sensitivity"
@@ -38,6 +39,11 @@ test:
 test-full:
 	@scripts/bootstrap.sh full
 	@scripts/test-full.sh
+
+test-s3:
+	@scripts/bootstrap.sh test
+	@$(MAKE) --no-print-directory release
+	@$(RUN_PYTHON) tests/python/s3_chaos.py
 
 demo:
 	@scripts/bootstrap.sh demo

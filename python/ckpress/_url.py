@@ -165,6 +165,10 @@ _idle = _Idle()
 os.register_at_fork(after_in_child=lambda: _idle.__init__())  # type: ignore[misc]
 
 
+class _NoAnswer(TimeoutError):
+    pass
+
+
 def within(seconds: float, fn: Callable[[], T]) -> T:
     """What ``fn`` gives, or :class:`TimeoutError`; then it may still be going on, on a thread that nobody waits for."""
     job = _Job(fn)
@@ -175,7 +179,7 @@ def within(seconds: float, fn: Callable[[], T]) -> T:
     worker.job = job
     worker.wake.release()
     if not job.done.wait(seconds):
-        raise TimeoutError(f"no answer within {seconds:.3g} s")
+        raise _NoAnswer("no answer")
     if job.failed is not None:
         raise job.failed
     result: T = job.result
@@ -245,6 +249,8 @@ def _may_pass(e: BaseException) -> bool:
 
 
 def _said(e: BaseException) -> str:
+    if isinstance(e, _NoAnswer):
+        return str(e)
     return f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
 
 
@@ -382,7 +388,8 @@ class Store:
     def _try(self, what: str, fn: Callable[[Any], T], size: int = 0) -> T:
         """``fn`` until it gives something, fails for good, or the deadline has passed. Larger ones have longer."""
         more = size / SLOWEST
-        end = time.monotonic() + self._storage.deadline + more
+        deadline = self._storage.deadline + more
+        end = time.monotonic() + deadline
         pause, tries = FIRST_PAUSE, 0
         while True:
             tries += 1
@@ -397,7 +404,7 @@ class Store:
                 raise _final(failed)
             wait = pause * random.uniform(0.5, 1.0)
             if time.monotonic() + wait >= end:
-                raise make(FileError, f"{_said(failed)} (gave up after {tries} {'tries' if tries > 1 else 'try'}, {self._storage.deadline:g} s)") from failed
+                raise make(FileError, f"{_said(failed)} (gave up after {tries} {'tries' if tries > 1 else 'try'}: the deadline is {deadline:.3g} s)") from failed
             time.sleep(wait)
             pause = min(2 * pause, LONGEST_PAUSE)
 

@@ -1,60 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in S3: s3fs and a server that speaks its protocol (moto), in a process of its own."""
+"""Runs in S3: s3fs and servers that speak its protocol, in processes of their own."""
 
 from __future__ import annotations
 
-import json
-import pathlib
-import random
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 
 import ckpress
 import pytest
+import s3_chaos
 import torch
 from helpers import same, steps, training
-
-pytest.importorskip("s3fs", reason="needs s3fs: pip install s3fs 'moto[server]'")
-pytest.importorskip("moto.server", reason="needs moto's server: pip install 'moto[server]'")
-
-TRAINER = pathlib.Path(__file__).parent / "url_trainer.py"
+from s3_servers import SERVERS, CannotStart, Server, missing
 
 
-class Server:
-    def __init__(self, log):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
-        self.options = {"key": "k", "secret": "s", "endpoint_url": f"http://127.0.0.1:{self.port}", "client_kwargs": {"region_name": "us-east-1"}}
-        with open(log, "wb") as out:
-            self.process = subprocess.Popen([sys.executable, "-m", "moto.server", "-p", str(self.port)], stdout=out, stderr=out)
-        for _ in range(600):
-            if self.process.poll() is not None:
-                pytest.skip(f"moto's server does not start: {pathlib.Path(log).read_text()[-300:]}")
-            with socket.socket() as s:
-                if s.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.1)
-        pytest.skip("moto's server does not answer")
-
-    def fs(self):
-        import s3fs
-
-        return s3fs.S3FileSystem(**self.options, skip_instance_cache=True, use_listings_cache=False)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    server = Server(tmp_path_factory.mktemp("moto") / "log")
-    server.fs().call_s3("create_bucket", Bucket="bucket")
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request, tmp_path_factory):
+    needs = missing(request.param)
+    if needs is not None:
+        pytest.skip(f"needs {needs}: pip install {needs}")
+    try:
+        server = Server(request.param, tmp_path_factory.mktemp(request.param))
+    except CannotStart as e:
+        pytest.skip(str(e))
     yield server
-    server.process.send_signal(signal.SIGCONT)
-    server.process.kill()
-    server.process.wait()
+    server.close()
 
 
 _number = iter(range(1000))
@@ -95,15 +65,21 @@ def test_parts(server, url, monkeypatch):
     from ckpress import _url
 
     monkeypatch.setattr(_url, "WHOLE", 5 << 20)
+    put_part, sent = _url.Store._put_part, []
+
+    def spy(self, to, data, number, offset):
+        sent.append(number)
+        return put_part(self, to, data, number, offset)
+
+    monkeypatch.setattr(_url.Store, "_put_part", spy)
     state = {"w": torch.randn(4_000_000)}
     with ckpress.Checkpointer(url, storage=server.options) as ck:
         ck.save(1, state=state, wait=True)
     assert same(ckpress.load(url, storage=server.options)["state"], state)
     fs = server.fs()
     shard = next(name for name in fs.find(url) if name.endswith(".ckp"))
-    assert fs.info(shard)["ETag"].strip('"').endswith("-3")
+    assert sorted(sent) == [1, 2, 3]
     store = _url.Store(url, ckpress.Storage(options=server.options))
-    monkeypatch.setattr(_url, "WHOLE", 5 << 20)
 
     class Bytes:
         def __len__(self):
@@ -116,7 +92,7 @@ def test_parts(server, url, monkeypatch):
         store.put(shard.split("/", 3)[3], Bytes(), False)
     store.put("whole-again", Bytes(), True)
     assert store.stat("whole-again") == 6 << 20
-    assert not fs.call_s3("list_multipart_uploads", Bucket="bucket").get("Uploads")
+    assert server.unfinished() == []
 
 
 def test_one_wins(server, url):
@@ -162,8 +138,8 @@ def test_server_pauses(server, url):
     with ckpress.Checkpointer(url, storage=ckpress.Storage(options=server.options, try_seconds=1, deadline=30)) as ck:
         ck.register(model=model, optimizer=optimizer, scheduler=scheduler)
         ck.save(1, wait=True)
-        server.process.send_signal(signal.SIGSTOP)
-        timer = threading.Timer(2.0, lambda: server.process.send_signal(signal.SIGCONT))
+        server.stop()
+        timer = threading.Timer(2.0, server.go_on)
         timer.start()
         ck.save(2, wait=True)
         timer.join()
@@ -177,12 +153,12 @@ def test_server_gone(server, url):
     with ckpress.Checkpointer(url, storage=ckpress.Storage(options=server.options, try_seconds=0.5, deadline=1.5)) as ck:
         ck.register(model=model, optimizer=optimizer, scheduler=scheduler)
         ck.save(1, wait=True)
-        server.process.send_signal(signal.SIGSTOP)
+        server.stop()
         start = time.monotonic()
-        with pytest.raises(ckpress.FileError, match="no answer within"):
+        with pytest.raises(ckpress.FileError, match=r"no answer \(gave up after"):
             ck.save(2, wait=True)
         assert time.monotonic() - start < 20
-        server.process.send_signal(signal.SIGCONT)
+        server.go_on()
         ck.save(3, wait=True)
     rows = ckpress.list_run(url, storage=server.options)
     assert {1, 3} <= {r.step for r in rows if r.health == "ok"}
@@ -199,34 +175,7 @@ def test_no_bucket(server):
 # ---- killed --------------------------------------------------------------------------------------------------------------
 
 
-def start(server, url, last, out):
-    command = [sys.executable, str(TRAINER), url, str(last), str(out), json.dumps(server.options)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
 def test_killed_again_and_again(server, url, tmp_path):
     """SIGKILL at random moments of a save, resumed from the URL: the end is that of the training that was left alone."""
-    last, killed, chance = 16, 0, random.Random(11)
-    assert start(server, url + "-whole", last, tmp_path / "whole").wait() == 0
-    committed = 0
-    while True:
-        process = start(server, url, last, tmp_path / "end")
-        first = process.stdout.readline()
-        assert first.startswith("restored ") and int(first.split()[1]) >= committed  # more: a request of the dead was still on its way
-        target = f"save {int(first.split()[1]) + chance.randint(2, 4)}\n"
-        for line in process.stdout:
-            if line == target and killed < 4:
-                time.sleep(chance.uniform(0, 0.3))
-                process.send_signal(signal.SIGKILL)
-                killed += 1
-                break
-        process.stdout.close()
-        if process.wait() == 0:
-            break
-        assert process.returncode == -signal.SIGKILL
-        committed = max((r.step for r in ckpress.list_run(url, storage=server.options) if r.health == "ok"), default=0)
-    assert killed >= 3
-    assert json.loads((tmp_path / "end").read_text()) == json.loads((tmp_path / "whole").read_text())
-    rows = ckpress.list_run(url, storage=server.options)
-    assert all(r.health == "ok" for r in rows) and rows[-1].step == last
-    ckpress.verify(url, level="decode", storage=server.options)
+    found = s3_chaos.run(server.options, server.options, url, tmp_path, steps=16, kills=4, seed=11)
+    assert found.kills == 4 and found.sound(), found
