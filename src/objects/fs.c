@@ -184,6 +184,7 @@ static const ckpi_fs_ops objects_ops = {
     .publish = fs_publish,
     .sync_dir = fs_sync_dir,
     .destroy = fs_destroy,
+    .late = true,
 };
 
 ckp_status

@@ -68,7 +68,7 @@ struct fault_disk {
     unsigned fired;
     bool objects;               /* it is an object store */
     fault_bucket *buckets;
-    bool due;                   /* FAULT_LOST, FAULT_LATE, FAULT_DAMAGE: of the call at hand */
+    bool due;                   /* FAULT_LOST and what follows it: of the call at hand */
     fault_late late;
     unsigned late_by;
     unsigned slow_ms;

@@ -58,7 +58,7 @@ counts(const fault_disk *d, fault_what w)
 {
     if (d->kind == FAULT_ENOSPC)
         return w == FAULT_SPACE || w == FAULT_WRITE;
-    return d->kind == FAULT_SHORT || d->kind == FAULT_LATE || d->kind == FAULT_DAMAGE ? w == FAULT_WRITE : true;
+    return d->kind == FAULT_SHORT || d->kind == FAULT_LATE || d->kind == FAULT_DAMAGE || d->kind == FAULT_ORPHAN ? w == FAULT_WRITE : true;
 }
 
 static bool
@@ -101,6 +101,7 @@ fault_gate(fault_disk *d, unsigned generation, fault_what w, bool *short_write, 
     case FAULT_LOST:
     case FAULT_LATE:
     case FAULT_DAMAGE:
+    case FAULT_ORPHAN:
         d->due = true;
         return CKP_OK;
     case FAULT_NONE:

@@ -33,7 +33,8 @@ typedef enum fault_kind {
     /* of object stores only: */
     FAULT_LOST,     /* the call is done, and its answer is lost: CKP_EIO */
     FAULT_LATE,     /* only puts count: CKP_EIO, and it is done all the same, later */
-    FAULT_DAMAGE    /* only puts count: it is done, with a wrong byte */
+    FAULT_DAMAGE,   /* only puts count: it is done, with a wrong byte */
+    FAULT_ORPHAN    /* only puts count: the process is dead, and it is done all the same, later */
 } fault_kind;
 
 /* The at-th counting call from now (1: the next) fails. lasting: and so do all counting calls after it. at 0: just count. */

@@ -81,11 +81,13 @@ enter(fault_bucket *b, fault_what w, ckp_error *err)
 {
     bool half = false;
     const ckp_status st = fault_gate(b->disk, b->generation, w, &half, err);
+    if (st != CKP_OK)
+        return st;
     if (b->disk->late.calls == 0)
         fault_arrive(b->disk);
     else
         b->disk->late.calls--;
-    return st;
+    return CKP_OK;
 }
 
 /* The end of a call that was done. */
@@ -138,8 +140,9 @@ static ckp_status
 put(fault_bucket *b, const char *key, uint8_t *data, size_t n, bool replace, ckp_error *err)
 {
     fault_disk *d = b->disk;
-    if (d->due && d->kind == FAULT_LATE && d->late.key == NULL) {
+    if (d->due && (d->kind == FAULT_LATE || d->kind == FAULT_ORPHAN) && d->late.key == NULL) {
         d->late = (fault_late){.key = ckpi_strdup(key), .data = data, .len = n, .replace = replace, .calls = d->late_by};
+        d->off = d->kind == FAULT_ORPHAN;
         return ckpi_fail(err, CKP_EIO, "no answer yet");
     }
     ckp_status st = CKP_OK;

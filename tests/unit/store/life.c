@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "life.h"
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -161,4 +162,77 @@ life_first_open(disk_fn make, fault_kind kind, after_fn after)
         if (!fired)
             break;
     }
+}
+
+/* Long enough to be followed, not long enough for nothing more to come. */
+#define EXPIRED_S 300
+
+static ckpi_store *
+open_after_the_dead(fault_disk *d)
+{
+    ckpi_store *s = NULL;
+    /* again: the dead one's claim may have arrived meanwhile */
+    for (int tries = 0; tries < 3 && s == NULL; tries++) {
+        run_age_lock_by(d, EXPIRED_S);
+        (void)run_open(&s, fault_mount(d), CKPI_STORE_WRITE, NULL);
+    }
+    assert_non_null(s);
+    return s;
+}
+
+static void
+next_writer(fault_disk *d, trace *t)
+{
+    char dir[CKPI_DIR_NAME_MAX];
+    ckpi_store *s = open_after_the_dead(d);
+    newest(s, dir);
+    assert_ok(trace_save(t, s, 20, dir[0] != '\0' ? dir : NULL, NULL));
+    assert_ok(trace_save(t, s, 21, NULL, NULL));
+    ckpi_store_free(s);
+}
+
+/* More than its calls. */
+#define NEXT_LIFE 120u
+
+/* Whether it was at a put of the life. */
+static bool
+orphan(unsigned late_by, uint64_t at, const char *what)
+{
+    trace t = {0};
+    fault_disk *d = fault_objects_new();
+    prepare(d, &t);
+    fault_late_by(d, late_by);
+    fault_arm(d, FAULT_ORPHAN, at, false);
+    live(d, FAULT_ORPHAN, &t);
+    const bool fired = fault_fired(d) > 0;
+    if (fired) {
+        fault_restart(d);
+        fault_arm(d, FAULT_NONE, 0, false);
+        next_writer(d, &t);
+        assert_in_range(fault_calls(d), 60, NEXT_LIFE);
+        fault_arrive(d);
+        ckpi_store_free(open_after_the_dead(d));
+        run_judge(d, &t, what);
+    }
+    fault_disk_free(d);
+    return fired;
+}
+
+static void
+orphans(unsigned late_by)
+{
+    uint64_t at = 1;
+    char what[96];
+    do
+        snprintf(what, sizeof what, "put %llu of the dead arrives %u calls late", (unsigned long long)at, late_by);
+    while (orphan(late_by, at++, what));
+    assert_true(at > 10);
+}
+
+void
+life_orphans(void)
+{
+    for (unsigned late_by = 0; late_by < NEXT_LIFE; late_by += (unsigned)stride(2))
+        orphans(late_by);
+    orphans(UINT_MAX);
 }

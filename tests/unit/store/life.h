@@ -12,6 +12,12 @@ void life_all(disk_fn make, fault_kind kind, uint64_t every, bool lasting, after
 /* The very first opening of a run, before it has an identity, with a fault at each call. */
 void life_first_open(disk_fn make, fault_kind kind, after_fn after);
 
+/*
+ * The process dies while a put is on its way, at each put; it arrives with some call of the next writer's life, which opens, saves and closes, or after it.
+ * Nothing that is whole may be lost, and the writer after that finds all in order. Every second call unless CKP_FAIL_EVERY=1.
+ */
+void life_orphans(void);
+
 void life_heal(fault_disk *d, uint64_t seed);
 void life_restart(fault_disk *d, uint64_t seed);
 void life_cut_all(fault_disk *d, uint64_t seed);

@@ -39,6 +39,8 @@ ckp_status trace_retain_one(trace *t, ckpi_store *s);
 
 /* Makes the newest claim look old, as if its writer, which is this process, were long dead. */
 void run_age_lock(fault_disk *d);
+/* By so many seconds. */
+void run_age_lock_by(fault_disk *d, int64_t seconds);
 
 /*
  * The judge: reads the run (every manifest found is whole with its chain and every byte of its shards right; promises are

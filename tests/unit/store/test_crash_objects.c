@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * As test_crash, on an object store behind callbacks: each request fails, is the process's last, loses its answer, arrives late or damages what it uploads.
+ * As test_crash, on an object store behind callbacks: each request fails, is the process's last, loses its answer, arrives late (also when the process has
+ * died meanwhile) or damages what it uploads.
  * The store's code is the same; what is on trial is what stands for rename and fsync (docs/runs.md, "Object stores").
  */
 #include "life.h"
@@ -63,6 +64,14 @@ test_late_put(void **state)
         life_all(late_store, FAULT_LATE, 1, false, land, 1, "an upload arrives late");
 }
 
+/* The next writer looks, sweeps, saves, has closed. */
+static void
+test_put_of_the_dead(void **state)
+{
+    (void)state;
+    life_orphans();
+}
+
 static void
 test_damaged_put(void **state)
 {
@@ -91,6 +100,7 @@ main(void)
         cmocka_unit_test(test_store_full),
         cmocka_unit_test(test_lost_answer),
         cmocka_unit_test(test_late_put),
+        cmocka_unit_test(test_put_of_the_dead),
         cmocka_unit_test(test_damaged_put),
         cmocka_unit_test(test_first_open),
     };
