@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 RELEASE := build/release
 RUN_PYTHON = PYTHONPATH=$(CURDIR)/$(RELEASE)/python PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(PYTHON)
 
-.PHONY: all help build release test test-full test-crash demo bench-coder bench-lossless bench-save bench-plan bench-quality bench-sensitivity bench-transfer install clean distclean
+.PHONY: all help build release test test-full test-crash test-s3 demo bench-coder bench-lossless bench-save bench-plan bench-quality bench-sensitivity bench-transfer install clean distclean
 
 all: build
 
@@ -14,6 +14,7 @@ help:
 	@echo "make              build library, command and Python module into $(RELEASE)"
 	@echo "make test         all tests (under 20 minutes on 2 cores); make test-full: every fault, arm64, coverage"
 	@echo "make test-crash   every crash point of saves, deletions and copies; 1000 kills of a training (KILLS=n)"
+	@echo "make test-s3      a training killed again and again over two S3 servers that throttle, fail, cut and keep silent (3 minutes)"
 	@echo "make demo         train a small GPT, kill it 10 times, compare (PROFILE=lossless|resume|small)"
 	@echo "make bench-coder | bench-lossless | bench-save | bench-plan"
 	@echo "make bench-transfer  a published model in a file 9 to 12 times smaller: its embeddings, and fine-tuning from it; make bench-sensitivity"
@@ -44,6 +45,11 @@ test-crash:
 test-full:
 	@scripts/bootstrap.sh full
 	@scripts/test-full.sh
+
+test-s3:
+	@scripts/bootstrap.sh test
+	@$(MAKE) --no-print-directory release
+	@$(RUN_PYTHON) tests/python/s3_chaos.py
 
 demo:
 	@scripts/bootstrap.sh demo

@@ -26,9 +26,9 @@ import quality_data
 import quality_report
 import torch
 from baselines import CODERS, SETTINGS
-from quality_coding import fingerprint
+from quality_coding import PROFILES, fingerprint
 from quality_runs import TASKS, chain, interrupted, plain
-from quality_systems import DYNAQUANT, unavailable
+from quality_systems import DYNAQUANT, options, unavailable
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LETTERS = {"a": ("gpt", "gpt-b2-0.999"), "b": ("vit",), "c": ("resnet",), "d": ("minilm",)}
@@ -135,9 +135,13 @@ class Bench:
         self.only = os.environ.get("ONLY", "")
         self.width = int(os.environ.get("JOBS", "2"))
         self.commits = {kind: commit(kind) for kind in SOURCES}
-        self.coding = fingerprint() if self.only in ("", "ckpress") else ""
+        self.codings = {profile: fingerprint(profile) for profile in PROFILES} if self.only in ("", "ckpress") else {}
         self.machine, self.compiler = machine()
         self.failed, self.left = 0, 0
+
+    def coding(self, system: str, setting: str) -> str:
+        """What stands for the library that a row of it was measured with."""
+        return self.codings[options("ckpress" if system == "chain" else system, setting.split()[0])[0]]
 
     def _missing(self, task: str, results: Results) -> list[Job]:
         out, told = [], set()
@@ -150,7 +154,7 @@ class Bench:
                 told.add((system, setting))
                 print(f"{task} {system} {setting}: skipped, {why}", flush=True)
             name = f"{setting} 32" if system == "chain" else setting  # the last row of a chain
-            same = {"coding": self.coding} if kind_of(system) == "ckpress" else {"commit": self.commits[kind_of(system)]}
+            same = {"coding": self.coding(system, setting)} if kind_of(system) == "ckpress" else {"commit": self.commits[kind_of(system)]}
             key = {**same, "task": task, "system": system, "setting": name, "restores": restores, "seed": seed}
             if not why and not results.find(**key):
                 out.append(job)
@@ -187,7 +191,7 @@ class Bench:
             return
         for row in rows:
             kind = kind_of(row["system"])
-            coding = self.coding if kind == "ckpress" else ""
+            coding = self.coding(row["system"], row["setting"]) if kind == "ckpress" else ""
             results.add({"commit": self.commits[kind], "coding": coding, "machine": self.machine, "compiler": self.compiler, **row})
             print(" ".join(f"{k} {row[k]:.4g}" if isinstance(row[k], float) else str(row[k])
                            for k in (*KEY, "loss", "gap", "bits", "run_s") if k in row), flush=True)  # fmt: skip

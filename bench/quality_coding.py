@@ -22,7 +22,8 @@ from torch import Tensor, nn
 SAVES, STEPS = 5, 2  # saves; steps between them
 # System, setting, Adam (else SGD with momentum), with a base model.
 RUNS = (("ckpress", "resume", True, False), ("ckpress", "resume", True, True), ("ckpress", "resume", False, False), ("ckpress", "small", True, False),
-        ("ckpress", "resume:0.3+key", True, False), ("dynaquant", "16", True, False))  # fmt: skip
+        ("ckpress", "small", True, True), ("ckpress", "small", False, False), ("ckpress", "resume:0.3+key", True, False), ("dynaquant", "16", True, False))  # fmt: skip
+PROFILES = ("resume", "small")
 ROLES = ("weight", "m", "v", "momentum")
 SHAPES = {"embedding": (512, 96), "inner": (320, 192), "convolution": (64, 16, 3, 3), "bias": (192,), "scale": (1,)}
 
@@ -103,10 +104,10 @@ def _run(place: pathlib.Path, system: str, setting: str, adam: bool, base: bool)
     return seen
 
 
-def fingerprint() -> str:
+def fingerprint(profile: str) -> str:
     """Twelve hexadecimal digits of every decoded element and of the bytes by role, for Adam with and without a base model, and for SGD."""
     all_of = hashlib.sha256()
-    for run in RUNS:
+    for run in (r for r in RUNS if options(*r[:2])[0] == profile):
         with tempfile.TemporaryDirectory() as place:
             for part in _run(pathlib.Path(place), *run):
                 all_of.update(part)
@@ -114,4 +115,4 @@ def fingerprint() -> str:
 
 
 if __name__ == "__main__":
-    print(fingerprint())
+    print(*(f"{profile} {fingerprint(profile)}" for profile in PROFILES), sep="\n")

@@ -30,7 +30,7 @@ list(REMOVE_ITEM harness_more ${harness_base} ${harness}/fuzz_main.c)
 if(harness_more)
   add_library(ckp_harness_more STATIC ${harness_more})
   target_include_directories(ckp_harness_more PUBLIC ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(ckp_harness_more PRIVATE ckp_flags PUBLIC ckp_os)
+  target_link_libraries(ckp_harness_more PRIVATE ckp_flags PUBLIC ckp_os ckp_objects)
   target_include_directories(ckp_harness_more PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 endif()
 

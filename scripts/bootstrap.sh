@@ -115,6 +115,7 @@ install_list() { # name of the stamp, requirements file
 install_list base scripts/requirements.txt
 if [ "$purpose" = test ] || [ "$purpose" = full ]; then
     install_list reference tests/reference/requirements.txt
+    install_list stores tests/python/requirements.txt
 fi
 if [ "$purpose" = bench ] && [ -f bench/requirements.txt ]; then
     install_list bench bench/requirements.txt

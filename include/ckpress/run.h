@@ -4,12 +4,13 @@
 /*
  * Runs and files: saving a state, reading it back, and proving that it is whole.
  *
- * A run is a directory of checkpoints with one identity and lineage (docs/runs.md); one process writes to it at a time, any number
- * read. A file is one state in one .ckp file.
+ * A run is a directory of checkpoints with one identity and lineage (docs/runs.md), or lies in an object store (run_objects.h); one process writes
+ * to it at a time, any number read. A file is one state in one .ckp file.
  *
  * Threads: a ckp_run is used by one thread at a time; a ckp_checkpoint may be read by many at once. Fork: a handle belongs to the
  * process that made it; in a forked child every call returns CKP_EFORK and freeing does nothing to the disk.
  */
+#include <ckpress/objects.h>
 #include <ckpress/state.h>
 
 #ifdef __cplusplus
@@ -135,8 +136,9 @@ typedef struct ckp_run_options {
      * is needed, finer with the next key. A target out of reach is told in ckp_save_stats.warning. For lossy grids (no dynaquant), key_every above 1.
      */
     double target_bits;
+    const ckp_objects *objects;       /**< where the run lies: ckp_run_open's dir is its name then; NULL: a directory. Copied */
 } ckp_run_options;
-#define CKP_RUN_OPTIONS_INIT {sizeof(ckp_run_options), CKP_CODING_INIT, 32, 0, CKP_BUSY_WAIT, 60, NULL, NULL, 0.0}
+#define CKP_RUN_OPTIONS_INIT {sizeof(ckp_run_options), CKP_CODING_INIT, 32, 0, CKP_BUSY_WAIT, 60, NULL, NULL, 0.0, NULL}
 
 /**
  * Opens a run for writing, creating the directory when there is none, and takes its lock.

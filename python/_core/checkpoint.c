@@ -6,10 +6,11 @@ typedef struct checkpoint_object {
     PyObject_HEAD
     ckp_checkpoint *ck;      /* NULL when closed */
     unsigned users;          /* calls in it; closing has to wait for none */
+    PyObject *store;         /* that it reads from, or NULL */
 } checkpoint_object;
 
 PyObject *
-ckpy_checkpoint_wrap(const ckpy_types *types, ckp_checkpoint *ck)
+ckpy_checkpoint_wrap(const ckpy_types *types, ckp_checkpoint *ck, PyObject *store)
 {
     const allocfunc alloc = (allocfunc)(uintptr_t)PyType_GetSlot(types->checkpoint, Py_tp_alloc);
     checkpoint_object *self = (checkpoint_object *)alloc(types->checkpoint, 0);
@@ -18,7 +19,14 @@ ckpy_checkpoint_wrap(const ckpy_types *types, ckp_checkpoint *ck)
         return NULL;
     }
     self->ck = ck;
+    self->store = Py_XNewRef(store);
     return (PyObject *)self;
+}
+
+PyObject *
+ckpy_checkpoint_store(PyObject *obj)
+{
+    return Py_XNewRef(((checkpoint_object *)obj)->store);
 }
 
 static bool
@@ -60,6 +68,7 @@ checkpoint_dealloc(checkpoint_object *self)
 {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     ckp_checkpoint_close(self->ck);
+    Py_CLEAR(self->store);
     const freefunc release = (freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);

@@ -15,7 +15,7 @@
 
 /** State of the module: its types. */
 typedef struct ckpy_types {
-    PyTypeObject *state, *run, *checkpoint, *search;
+    PyTypeObject *state, *run, *checkpoint, *search, *bytes;
 } ckpy_types;
 
 /** What belongs to the type of `self`, one of ours; never NULL for such an object. */
@@ -60,6 +60,18 @@ typedef struct ckpy_paths {
 #define CKPY_PATHS_INIT {NULL, NULL, 0}
 bool ckpy_paths_from(ckpy_paths *out, PyObject *sequence);
 void ckpy_paths_free(ckpy_paths *p);
+
+/** Where a run lies: a path, or an object store (python/ckpress/_url.py). The struct must not move while `in` is in use. */
+typedef struct ckpy_place {
+    PyObject *path, *stage;      /* bytes */
+    PyObject *store;             /* whatever is opened with it must keep a reference; NULL: a path */
+    ckp_objects table;
+    const ckp_objects *in;       /* &table, or NULL for a path */
+    const char *name;
+} ckpy_place;
+/** false with an exception set; *out is then empty. */
+bool ckpy_place_from(ckpy_place *out, PyObject *arg);
+void ckpy_place_free(ckpy_place *p);
 
 /** A ckp_progress_fn: user is a callable (done, total) or None. Signals are looked at too, so Ctrl-C stops a long call. */
 int ckpy_progress(void *user, uint64_t done, uint64_t total);
@@ -107,9 +119,9 @@ PyObject *ckpy_by_role(const uint64_t *n);
 /** {name: value} of the metrics that `next` gives for `of`, counted from 0; NULL with an exception set. */
 PyObject *ckpy_metrics(bool (*next)(const void *of, size_t index, ckp_metric *out), const void *of);
 
-/* ---- state.c, tree.c, run.c, checkpoint.c, search.c, files.c ---- */
+/* ---- state.c, tree.c, run.c, checkpoint.c, search.c, files.c, objects.c ---- */
 
-extern PyType_Spec ckpy_state_spec, ckpy_run_spec, ckpy_checkpoint_spec, ckpy_search_spec;
+extern PyType_Spec ckpy_state_spec, ckpy_run_spec, ckpy_checkpoint_spec, ckpy_search_spec, ckpy_bytes_spec;
 
 /** The state in `obj`, marked as in use by a long call so that other threads cannot change it; NULL with an exception set. */
 ckp_state *ckpy_state_take(PyObject *obj, const ckpy_types *types);
@@ -118,8 +130,10 @@ void ckpy_state_give_back(PyObject *obj);
 /** Nodes of an encoded tree as a list of tuples (type, ...). */
 PyObject *ckpy_tree_list(const void *data, size_t len);
 
-/** Wraps an open checkpoint, which it takes; NULL with an exception set (then it is closed). */
-PyObject *ckpy_checkpoint_wrap(const ckpy_types *types, ckp_checkpoint *ck);
+/** Wraps an open checkpoint, which it takes; NULL with an exception set (then it is closed). store: where it was opened, or NULL. */
+PyObject *ckpy_checkpoint_wrap(const ckpy_types *types, ckp_checkpoint *ck, PyObject *store);
+/** A new reference to that, or NULL. */
+PyObject *ckpy_checkpoint_store(PyObject *obj);
 /** The checkpoint in `obj`, kept open until given back; NULL with an exception set. */
 ckp_checkpoint *ckpy_checkpoint_take(PyObject *obj, const ckpy_types *types);
 void ckpy_checkpoint_give_back(PyObject *obj);

@@ -7,24 +7,26 @@ PyDoc_STRVAR(open_run_doc, "open_run(dir, step, verify_payload, base=None) -> Ch
 static PyObject *
 open_run(PyObject *module, PyObject *args)
 {
-    PyObject *dir = NULL, *base = NULL, *base_arg = Py_None;
+    PyObject *dir_arg, *base = NULL, *base_arg = Py_None;
+    ckpy_place place;
     long long step;
     int verify;
-    if (!PyArg_ParseTuple(args, "O&Lp|O:open_run", PyUnicode_FSConverter, &dir, &step, &verify, &base_arg))
+    if (!PyArg_ParseTuple(args, "OLp|O:open_run", &dir_arg, &step, &verify, &base_arg) || !ckpy_place_from(&place, dir_arg))
         return NULL;
     if (base_arg != Py_None && !PyUnicode_FSConverter(base_arg, &base)) {
-        Py_DECREF(dir);
+        ckpy_place_free(&place);
         return NULL;
     }
     ckp_error err = {0};
     ckp_checkpoint *ck = NULL;
     ckp_status st;
     Py_BEGIN_ALLOW_THREADS
-    st = ckp_checkpoint_open_run_on(&ck, PyBytes_AsString(dir), base != NULL ? PyBytes_AsString(base) : NULL, step, verify != 0, &err);
+    st = ckp_checkpoint_open_run_in(&ck, place.in, place.name, base != NULL ? PyBytes_AsString(base) : NULL, step, verify != 0, &err);
     Py_END_ALLOW_THREADS
-    Py_DECREF(dir);
     Py_XDECREF(base);
-    return st == CKP_OK ? ckpy_checkpoint_wrap(PyModule_GetState(module), ck) : ckpy_raise(st, &err);
+    PyObject *out = st == CKP_OK ? ckpy_checkpoint_wrap(PyModule_GetState(module), ck, place.store) : ckpy_raise(st, &err);
+    ckpy_place_free(&place);
+    return out;
 }
 
 PyDoc_STRVAR(open_file_doc, "open_file(path, bases=()) -> Checkpoint\n--\n\nbases: the files of a delta's chain.");
@@ -43,7 +45,7 @@ open_file(PyObject *module, PyObject *args)
         Py_BEGIN_ALLOW_THREADS
         st = ckp_checkpoint_open_file(&ck, PyBytes_AsString(path), bases.path, bases.n, &err);
         Py_END_ALLOW_THREADS
-        result = st == CKP_OK ? ckpy_checkpoint_wrap(PyModule_GetState(module), ck) : ckpy_raise(st, &err);
+        result = st == CKP_OK ? ckpy_checkpoint_wrap(PyModule_GetState(module), ck, NULL) : ckpy_raise(st, &err);
     }
     ckpy_paths_free(&bases);
     Py_DECREF(path);
@@ -224,12 +226,14 @@ static PyObject *
 file_verify(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *path = NULL, *bases_arg, *findings, *progress, *result = NULL;
+    PyObject *path_arg, *bases_arg, *findings, *progress, *result = NULL;
+    ckpy_place place;
     int level;
     unsigned long long seed;
     ckp_verify_options o = CKP_VERIFY_OPTIONS_INIT;
-    if (!PyArg_ParseTuple(args, "O&OiIdKdOO:verify", PyUnicode_FSConverter, &path, &bases_arg, &level, &o.threads, &o.share, &seed, &o.max_seconds,
-                          &findings, &progress))
+    if (!PyArg_ParseTuple(args, "OOiIdKdOO:verify", &path_arg, &bases_arg, &level, &o.threads, &o.share, &seed, &o.max_seconds, &findings,
+                          &progress) ||
+        !ckpy_place_from(&place, path_arg))
         return NULL;
     ckpy_paths bases = CKPY_PATHS_INIT;
     if (ckpy_paths_from(&bases, bases_arg)) {
@@ -245,12 +249,12 @@ file_verify(PyObject *module, PyObject *args)
         o.progress = ckpy_progress;
         o.progress_user = progress;
         Py_BEGIN_ALLOW_THREADS
-        st = ckp_verify_with(PyBytes_AsString(path), &o, &done, &err);
+        st = place.in != NULL ? ckp_run_verify_in(place.in, place.name, &o, &done, &err) : ckp_verify_with(place.name, &o, &done, &err);
         Py_END_ALLOW_THREADS
         result = st == CKP_OK ? verified(&done) : ckpy_raise(st, &err);
     }
     ckpy_paths_free(&bases);
-    Py_DECREF(path);
+    ckpy_place_free(&place);
     return result;
 }
 
@@ -331,22 +335,23 @@ static PyObject *
 list_run(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *dir = NULL;
-    if (!PyArg_ParseTuple(args, "O&:list_run", PyUnicode_FSConverter, &dir))
+    PyObject *dir_arg;
+    ckpy_place place;
+    if (!PyArg_ParseTuple(args, "O:list_run", &dir_arg) || !ckpy_place_from(&place, dir_arg))
         return NULL;
     PyObject *list = PyList_New(0);
     if (list != NULL) {
         ckp_error err = {0};
         ckp_status st;
         Py_BEGIN_ALLOW_THREADS
-        st = ckp_run_list(PyBytes_AsString(dir), take_entry, list, &err);
+        st = ckp_run_list_in(place.in, place.name, take_entry, list, &err);
         Py_END_ALLOW_THREADS
         if (st != CKP_OK) {
             Py_CLEAR(list);
             ckpy_raise(st, &err);
         }
     }
-    Py_DECREF(dir);
+    ckpy_place_free(&place);
     return list;
 }
 
@@ -384,18 +389,19 @@ static PyObject *
 prune(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *dir = NULL, *rules_arg, *result = NULL;
+    PyObject *dir_arg, *rules_arg, *result = NULL;
+    ckpy_place place;
     ckp_retention rules = CKP_RETENTION_INIT;
     ckp_pruned done = {.size = sizeof done};
     int dry = 0;
-    if (!PyArg_ParseTuple(args, "O&Op:prune", PyUnicode_FSConverter, &dir, &rules_arg, &dry))
+    if (!PyArg_ParseTuple(args, "OOp:prune", &dir_arg, &rules_arg, &dry) || !ckpy_place_from(&place, dir_arg))
         return NULL;
     PyObject *list = ckpy_rules_from(&rules, rules_arg) ? PyList_New(0) : NULL;
     if (list != NULL) {
         ckp_error err = {0};
         ckp_status st;
         Py_BEGIN_ALLOW_THREADS
-        st = ckp_run_prune(PyBytes_AsString(dir), &rules, dry != 0, take_fate, list, &done, &err);
+        st = ckp_run_prune_in(place.in, place.name, &rules, dry != 0, take_fate, list, &done, &err);
         Py_END_ALLOW_THREADS
         if (st != CKP_OK)
             ckpy_raise(st, &err);
@@ -405,7 +411,7 @@ prune(PyObject *module, PyObject *args)
                                    (unsigned long long)done.left_bytes, "checkpoints", list);
     }
     Py_XDECREF(list);
-    Py_DECREF(dir);
+    ckpy_place_free(&place);
     return result;
 }
 

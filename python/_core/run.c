@@ -7,6 +7,7 @@ typedef struct run_object {
     PyObject_HEAD
     ckp_run *run;            /* NULL when closed */
     bool entered;            /* a call without the interpreter lock is in it */
+    PyObject *store, *adopted;   /* object stores that it, and the checkpoint that it went on from, lie in; or NULL */
 } run_object;
 
 static bool
@@ -34,7 +35,8 @@ PyDoc_STRVAR(run_doc, "Run(dir, coding, key_every, rules, skip_when_busy, lock_s
 static PyObject *
 run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *dir = NULL, *base = NULL, *coding, *base_arg;
+    PyObject *dir_arg, *base = NULL, *coding, *base_arg;
+    ckpy_place place;
     int skip = 0;
     ckp_run_options opt = CKP_RUN_OPTIONS_INIT;
     ckp_retention rules = CKP_RETENTION_INIT;
@@ -43,9 +45,11 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_TypeError, "Run() takes no keyword arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "O&OIOpIO|d:Run", PyUnicode_FSConverter, &dir, &coding, &opt.key_every, &rules_arg, &skip,
-                          &opt.lock_seconds, &base_arg, &opt.target_bits))
+    if (!PyArg_ParseTuple(args, "OOIOpIO|d:Run", &dir_arg, &coding, &opt.key_every, &rules_arg, &skip, &opt.lock_seconds, &base_arg,
+                          &opt.target_bits) ||
+        !ckpy_place_from(&place, dir_arg))
         return NULL;
+    opt.objects = place.in;
     opt.busy = skip ? CKP_BUSY_SKIP : CKP_BUSY_WAIT;
     run_object *self = NULL;
     if ((base_arg != Py_None && !PyUnicode_FSConverter(base_arg, &base)) || !ckpy_rules_from(&rules, rules_arg) ||
@@ -60,16 +64,18 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     ckp_error err = {0};
     ckp_status st;
     Py_BEGIN_ALLOW_THREADS
-    st = ckp_run_open(&self->run, PyBytes_AsString(dir), &opt, &err);
+    st = ckp_run_open(&self->run, place.name, &opt, &err);
     Py_END_ALLOW_THREADS
     if (st != CKP_OK) {
         self->run = NULL;
         Py_CLEAR(self);
         ckpy_raise(st, &err);
+    } else {
+        self->store = Py_XNewRef(place.store);
     }
 done:
     ckpy_coding_free(&opt.coding);
-    Py_XDECREF(dir);
+    ckpy_place_free(&place);
     Py_XDECREF(base);
     return (PyObject *)self;
 }
@@ -86,6 +92,8 @@ run_dealloc(run_object *self)
         (void)ckp_run_close(run, NULL);
         Py_END_ALLOW_THREADS
     }
+    Py_CLEAR(self->store);
+    Py_CLEAR(self->adopted);
     const freefunc release = (freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
@@ -384,7 +392,7 @@ run_open_checkpoint(run_object *self, PyObject *args)
     st = ckp_checkpoint_open(&ck, self->run, step, &err);
     Py_END_ALLOW_THREADS
     leave(self);
-    return st == CKP_OK ? ckpy_checkpoint_wrap(ckpy_types_of((PyObject *)self), ck) : ckpy_raise(st, &err);
+    return st == CKP_OK ? ckpy_checkpoint_wrap(ckpy_types_of((PyObject *)self), ck, self->store) : ckpy_raise(st, &err);
 }
 
 PyDoc_STRVAR(adopt_doc, "adopt(checkpoint)\n--\n\nTraining goes on from it: the next save is a delta against it.");
@@ -403,6 +411,12 @@ run_adopt(run_object *self, PyObject *checkpoint)
         st = ckp_run_adopt(self->run, ck, &err);
         Py_END_ALLOW_THREADS
         leave(self);
+        /* the run keeps it open behind a handle of its own */
+        if (st == CKP_OK) {
+            PyObject *before = self->adopted;
+            self->adopted = ckpy_checkpoint_store(checkpoint);
+            Py_XDECREF(before);
+        }
         result = st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
     }
     ckpy_checkpoint_give_back(checkpoint);

@@ -24,6 +24,7 @@ from ._ranks import assist
 from ._repair import Repaired, RepairedCheckpoint, repair
 from ._retention import Fate, Pruned, prune
 from ._steps import Planned, PlannedTensor, plan
+from ._url import Storage
 from ._weights import load_weights, save_weights
 from .errors import (
     AccessError,
@@ -91,6 +92,7 @@ __all__ = [
     "RepairedCheckpoint",
     "Salvaged",
     "StateError",
+    "Storage",
     "TruncatedError",
     "UnsafeError",
     "UnsupportedError",

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal as signals_module
 import threading
 import warnings
@@ -25,23 +24,23 @@ from ._plan import Plan
 from ._retention import rules
 from ._restore import Restorer, check_object_name, class_of, kind_of, saved_form
 from ._search import Planner, guard_for
+from ._url import Storage, Store, outlive, place
 from ._views import is_torch_tensor
-from .errors import CorruptError, Error, InvalidError, LimitError, NotFoundError, UnsupportedError, make
+from .errors import CorruptError, Error, InvalidError, LimitError, NotFoundError, make
 
 LAYOUT = 1  # of the tree's root, as save() writes it
-_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 HARDLY = 0.02  # of their RMS: what weights move between two saves, where training has been done before
 RESERVED = ("step", "rng", "ckpress")
 STEP_MAX = (1 << 63) - 1
 
 
 class Checkpointer:
-    """Saves and restores a training run in a local directory.
+    """Saves and restores a training run in a directory, or behind a URL (docs/runs.md, "Object stores").
 
     One process writes to a run at a time; any number reads. Use it from one thread, or from several: calls wait for each other.
 
     Args:
-        dir: the run's directory; created when there is none.
+        dir: the run's directory; created when there is none. Or a URL that fsspec knows, such as ``"s3://bucket/runs/gpt"`` (needs the package s3fs).
         profile: ``"lossless"``, or ``"resume"`` or ``"small"`` (lossy, to train on), or ``"weights"`` (optimizers are not saved).
         keep_last: restorable checkpoints to keep, at least 1; None: all. Older ones that the kept ones are deltas of stay too, up to
             ``key_every``: more directories than ``keep_last`` is no fault. The lossless last save of :meth:`close` is one of the kept.
@@ -83,17 +82,19 @@ class Checkpointer:
         eval_group: a process group of torch.distributed whose backend knows CPU tensors (gloo) and whose rank 0 this process is. A search's
             candidates are then evaluated by all its ranks at once, which call :func:`ckpress.assist` beside each ``save()``. The choice is
             the one that this rank makes alone.
+        storage: of a URL: a :class:`ckpress.Storage`, or a dict of options for fsspec's file system.
         final_on_close: see :meth:`close`.
         signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (a handler that was set before
             is called too). Main thread only.
 
     Attributes:
-        dir: absolute.
+        dir: absolute, or the URL.
         values: immutable plain values of the last restore, by name.
         restored: what the restored checkpoint says of itself (step, name, metrics, sizes ...); None before a restore.
 
     Raises:
         BusyError: another live process writes to this run, or this one has it open already.
+        UnsupportedError: a URL whose package is not installed (named), or that fsspec does not know.
         NotFoundError, FormatError ...: ``base`` is not there, or no file of weights.
         FormatError: there is a run.json that is none. Other files in the directory are left alone.
     """
@@ -125,6 +126,7 @@ class Checkpointer:
         dynaquant: Mapping[str, Any] | None = None,
         planner: Planner = "rd",
         eval_group: Any = None,
+        storage: Storage | Mapping[str, Any] | None = None,
         final_on_close: bool = True,
         signals: Sequence[int] = (),
     ) -> None:
@@ -133,8 +135,6 @@ class Checkpointer:
         keep = rules(keep_last, keep_every, keep_best, max_bytes)
         seconds = whole("lock_seconds", lock_seconds, 2, 86400)
         options = coding(profile, quality, threads, effort, memory_budget, steps)
-        if _URL.match(os.fsdecode(dir)):
-            raise make(UnsupportedError, f"{os.fsdecode(dir)}: a run must be a directory; this version writes to no URLs")
         every = whole("eval_every", eval_every, 1, 1 << 31)
         self._guard = guard_for(planner, eval_fn, max_loss_increase, every, quality, eval_group, profile == "lossless")
         if planner != "rd" and options[-1]:
@@ -142,7 +142,9 @@ class Checkpointer:
         self._dynaquant = DynaQuant.of(dynaquant)
         if self._dynaquant is not None and profile == "lossless":
             raise make(InvalidError, "dynaquant is for lossy profiles")
-        self.dir = os.path.abspath(os.fspath(dir))  # a training may change its working directory
+        where = place(dir, storage)
+        self._place = where if isinstance(where, Store) else os.path.abspath(where)  # a training may change its working directory
+        self.dir = self._place.url if isinstance(self._place, Store) else self._place
         self._profile = profile
         self._threads = threads
         self._steps = options[-1]
@@ -165,9 +167,11 @@ class Checkpointer:
             raise make(InvalidError, f"target_bits must be above 0, not {target_bits!r}")
         if bits and eval_fn is not None:
             raise make(InvalidError, "target_bits sets the quality by size, eval_fn by the loss: give one of them")
-        self._run = _core.Run(self.dir, options, every_key, keep, when_busy == "skip", seconds, base, bits)
+        self._run = _core.Run(self._place, options, every_key, keep, when_busy == "skip", seconds, base, bits)
         # At the end of the process, too, a save in flight is finished.
         self._finalizer = weakref.finalize(self, _close_quietly, self._run)
+        if isinstance(self._place, Store):
+            outlive(self._finalizer)
         self._handlers: dict[int, Any] = {}
         try:
             for number in signals:
@@ -264,7 +268,7 @@ class Checkpointer:
             self._told = text
             warnings.warn(f"ckpress: {text}", RuntimeWarning, stacklevel=4)
         if self._saves == 2 and self._from_scratch and not self._run.busy:
-            movement = next((e["settings"].get("movement") for e in reversed(_core.list_run(self.dir)) if e["settings"]), None)
+            movement = next((e["settings"].get("movement") for e in reversed(_core.list_run(self._place)) if e["settings"]), None)
             if movement is not None and movement < HARDLY:
                 warnings.warn(
                     f"ckpress: between two saves weights moved by {movement:.2g} of their RMS, as in fine-tuning: profile {self._profile!r} takes steps "
@@ -421,7 +425,7 @@ class Checkpointer:
         except NotFoundError:
             if step is not None:
                 raise
-            why = nothing_to_restore(self.dir)
+            why = nothing_to_restore(self._place, self.dir)
             if why is not None:
                 warnings.warn(f"ckpress: {why}", RuntimeWarning, stacklevel=3)
             return None

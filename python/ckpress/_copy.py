@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from . import _core
 from ._coding import whole
 from ._file import PathLike, Progress
+from ._url import local
 
 FATES = ("copied", "there", "damaged")  # the last only beside an exception
 
@@ -60,11 +61,12 @@ def copy_run(
     Raises:
         MismatchError: ``dest`` is another run, or both have gone on since they were one. BusyError: somebody writes to ``dest``.
         NotFoundError: no run, or nothing that can be restored was asked for. CorruptError: something is damaged.
-        InvalidError: ``dest`` is the run itself or lies in it. ExistsError: it is no run and holds other files.
+        UnsupportedError: a URL other than ``file://``. InvalidError: ``dest`` is the run itself or lies in it. ExistsError: it is no run and holds other files.
     """
     which = () if steps is None else tuple(whole("steps", step, 0, (1 << 63) - 1) for step in steps)
     if steps is not None and not which and not newest:
         return Copied(0, 0, 0, 0, [])
-    done: dict[str, Any] = _core.copy_run(os.fspath(path), os.fspath(dest), which, newest, dry_run, progress)
+    here, there = (os.fspath(local(p, "runs are copied from directory to directory: give a path")) for p in (path, dest))
+    done: dict[str, Any] = _core.copy_run(here, there, which, newest, dry_run, progress)
     rows = [CopiedCheckpoint(step, name, size, FATES[fate]) for step, name, size, fate in done.pop("checkpoints")]
     return Copied(**done, checkpoints=rows)

@@ -14,11 +14,13 @@ from ._collect import Collector
 from ._decode import Leaf, Named, build, leaves, parse
 from ._lazy import LazyTensor
 from ._tensors import builder, check_framework, read_all
-from .errors import Error, FormatError, InvalidError, make
+from ._url import Storage, Store, is_url, local, place, run_and_step
+from .errors import Error, FormatError, InvalidError, UnsupportedError, make
 
 PathLike = Union[str, "os.PathLike[str]"]
 Progress = Callable[[int, int], Any]
 Framework = Literal["torch", "numpy", "buffer"]
+Stored = Union[Storage, Mapping[str, Any], None]
 
 
 def _bases(base: PathLike | Sequence[PathLike] | None) -> tuple[str, ...]:
@@ -61,11 +63,17 @@ def _open_file(name: str, bases: tuple[str, ...]) -> Any:
         raise
 
 
-def open_checkpoint(path: PathLike, base: PathLike | Sequence[PathLike] | None = None, *, verify: bool = True) -> Any:
+def open_checkpoint(
+    path: PathLike, base: PathLike | Sequence[PathLike] | None = None, *, verify: bool = True, storage: Stored = None
+) -> Any:
     """An open ``_core.Checkpoint`` of a file, a run (its newest valid one) or ``run@step``."""
     name = os.fspath(path)
-    place = _in_run(name)
-    return _open_file(name, _bases(base)) if place is None else _core.open_run(*place, verify, _base_model(base))
+    run = _in_run(name, storage)
+    if run is not None:
+        return _core.open_run(*run, verify, _base_model(base))
+    file = place(name, storage)
+    assert isinstance(file, str)
+    return _open_file(file, _bases(base))
 
 
 def _base_model(base: PathLike | Sequence[PathLike] | None) -> str | None:
@@ -76,8 +84,22 @@ def _base_model(base: PathLike | Sequence[PathLike] | None) -> str | None:
     return bases[0] if bases else None
 
 
-def _in_run(name: str) -> tuple[str, int] | None:
-    """Directory and step (-1: the newest) of ``run`` or ``run@step``; None for a file."""
+def run_place(path: PathLike, storage: Stored) -> str | Store:
+    """A run, not one of its steps."""
+    where = place(path, storage)
+    if isinstance(where, Store) and where.url.endswith(".ckp"):
+        raise make(UnsupportedError, f"{where.url}: behind a URL a run can be read, a single file cannot: copy it here first")
+    return where
+
+
+def _in_run(name: str, storage: Stored = None) -> tuple[str | Store, int] | None:
+    """Place and step (-1: the newest) of ``run`` or ``run@step``; None for a file."""
+    if is_url(name):
+        url, number = run_and_step(name)
+        where = run_place(url, storage)
+        if isinstance(where, Store):
+            return where, number
+        name = os.fspath(local(name))
     if os.path.isdir(name):
         return name, -1
     run, at, step = name.rpartition("@")
@@ -134,6 +156,7 @@ def save(
         InvalidError: a lossy profile and nothing in ``obj`` that may be lossy; a step for a tensor that ``obj`` does not have.
         OSError: the file system refuses; the old file is untouched.
     """
+    path = local(path)
     options = coding(profile, quality, threads, effort, memory_budget, steps)
     collector = Collector(obj, weights_only=profile == "weights", steps=steps)
     collector.value(obj, ())
@@ -158,6 +181,7 @@ def load(
     framework: Framework | None = None,
     device: Any = None,
     threads: int = 0,
+    storage: Stored = None,
 ) -> Any:
     """Loads what was saved: an object like the one given to :func:`save` (modules and optimizers as their state), or of a run a dict of
     its objects by name.
@@ -165,7 +189,9 @@ def load(
     Nothing is unpickled, imported or executed on the word of the file.
 
     Args:
-        path: a ``.ckp`` file, a run directory (its newest valid checkpoint), or ``"runs/gpt@12000"`` (that step).
+        path: a ``.ckp`` file, a run directory (its newest valid checkpoint), or ``"runs/gpt@12000"`` (that step); a run also by its URL
+            (``"s3://bucket/gpt@12000"``).
+        storage: of a URL: as for :class:`Checkpointer`.
         base: the file or files that a delta file was made against; of a run its base model, if that is no longer where training found it.
         framework: ``"torch"``, ``"numpy"`` or ``"buffer"``; None: as saved, else what is installed.
         device: move torch tensors there.
@@ -175,14 +201,16 @@ def load(
         NotFoundError, CorruptError, TruncatedError, BaseMismatchError: with file, tensor and offset.
         FormatError: no .ckp file; the message says what it looks like and what reads it.
     """
-    with open(path, base=base, framework=framework) as f:
+    with open(path, base=base, framework=framework, storage=storage) as f:
         return f.load(device=device, threads=threads)
 
 
-def open(path: PathLike, *, base: PathLike | Sequence[PathLike] | None = None, framework: Framework | None = None) -> File:
+def open(
+    path: PathLike, *, base: PathLike | Sequence[PathLike] | None = None, framework: Framework | None = None, storage: Stored = None
+) -> File:
     """Opens a file or run for reading parts of it; arguments as for :func:`load`."""
     check_framework(framework)
-    return File(open_checkpoint(path, base), framework)
+    return File(open_checkpoint(path, base, storage=storage), framework)
 
 
 class File(Mapping[str, LazyTensor]):
@@ -277,15 +305,18 @@ def verify(
     seed: int | None = None,
     max_seconds: float = 0.0,
     progress: Progress | None = None,
+    storage: Stored = None,
 ) -> Verified:
     """Checks a ``.ckp`` file or every checkpoint of a run.
 
     Args:
+        path: a file, a run's directory or its URL.
         level: ``"structure"`` (lengths, tables, indexes), ``"data"`` (and hashes of what is stored; the default here, while the command
             ``ckpress verify`` needs ``--data``), ``"decode"`` (and of every decoded chunk).
         share: of the chunks of each file whose data is checked: a sample, another one each time unless ``seed`` is given.
         max_seconds: then it ends, newest checkpoints being first; 0: no limit.
         progress: called with bytes done and bytes in all; may raise to stop.
+        storage: of a URL: as for :class:`Checkpointer`.
 
     Returns:
         how far it came; as a list, a finding for each thing that the library reports and that is no error.
@@ -299,7 +330,7 @@ def verify(
     found: list[tuple[str, int, str]] = []
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else whole("seed", seed, 0, (1 << 64) - 1)
     try:
-        done = _core.verify(path, _bases(base), levels[level], threads, float(share), seed, float(max_seconds), found, progress)
+        done = _core.verify(run_place(path, storage), _bases(base), levels[level], threads, float(share), seed, float(max_seconds), found, progress)
     except Error as e:
         e.findings = _findings(found)  # type: ignore[attr-defined]
         raise
@@ -371,11 +402,12 @@ def decompress(
     only: str | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    storage: Stored = None,
 ) -> Converted:
     """The way back: a file that came from safetensors byte for byte, anything else as ``.pt`` (or safetensors if ``dst`` ends so).
 
     Args:
-        src: a ``.ckp`` file, a run's directory (its newest whole checkpoint) or ``"run@step"``.
+        src: a ``.ckp`` file, a run's directory or URL (its newest whole checkpoint) or ``"run@step"``.
         dst: the file to write.
         only: just the tensors of one object of a run, by their own names: ``"model"`` makes a file that ``model.load_state_dict`` takes. Without plain values.
         base: of a delta file: its base, and the base's own bases, nearest first; of a run its base model, if that was moved.
@@ -384,14 +416,14 @@ def decompress(
         NotFoundError, CorruptError, TruncatedError, BaseMismatchError: with file, tensor and offset; ExistsError: ``dst``, without ``overwrite``.
     """
     options = coding("lossless", 1.0, threads, 0, memory_budget)
-    place = _in_run(os.fspath(src))
-    if place is not None:
-        ck = _core.open_run(*place, False, _base_model(base))
+    run = _in_run(os.fspath(src), storage)
+    if run is not None:
+        ck = _core.open_run(*run, False, _base_model(base))
         try:
             return Converted(**_core.export(ck, dst, options, overwrite, progress, only))
         finally:
             ck.close()
-    return Converted(**_core.decompress(src, dst, options, _bases(base), overwrite, progress, only))
+    return Converted(**_core.decompress(local(src), dst, options, _bases(base), overwrite, progress, only))
 
 
 class Listed(NamedTuple):
@@ -420,6 +452,6 @@ class Listed(NamedTuple):
     base_model: str | None = None
 
 
-def list_run(path: PathLike) -> list[Listed]:
+def list_run(path: PathLike, *, storage: Stored = None) -> list[Listed]:
     """The checkpoints of a run in the order in which they were committed; ``health`` says ``"ok"`` or what is wrong."""
-    return [Listed(**row) for row in _core.list_run(path)]
+    return [Listed(**row) for row in _core.list_run(run_place(path, storage))]

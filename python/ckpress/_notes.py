@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 
 from . import _core
+from ._url import Store
 from .errors import BaseMismatchError, Error, NotFoundError, make
 
 _SCRATCH = "To train from scratch, move the directory away."
@@ -35,23 +37,23 @@ def _text(cause: str, reason: str, others: list[str]) -> str:
     return f"{text}; and so {'is 1 that needs' if len(others) == 1 else f'are {len(others)} that need'} it, up to {others[0]}"
 
 
-def nothing_to_restore(directory: str) -> str | None:
+def nothing_to_restore(place: str | Store, directory: str) -> str | None:
     """Why there is no checkpoint in a run: None for a new one; a warning's text when a first save may have been cut short.
 
     Raises:
         NotFoundError: checkpoints were there, and training from scratch is not what was meant.
     """
-    rows = _core.list_run(directory)
+    rows = _core.list_run(place)
     committed = [row for row in rows if not row["health"].startswith(("incomplete", "deleting"))]
     if committed:
         cause = next((f"{row['dir']}: {row['health']}" for row in committed if row["health"] != "ok"), "what their shards hold is damaged")
         text = f"checkpoints are there ({len(committed)}) but none is whole ({cause})"
         raise make(NotFoundError, f"{directory}: {text}; ckpress.verify() tells more, ckpress.salvage() saves what is left. {_SCRATCH}")
-    begun = [(row, _shards(os.path.join(directory, row["dir"]))) for row in rows if row["health"].startswith("incomplete")]
-    begun = [(row, shards) for row, shards in begun if shards]
+    begun = [(row, _kinds(place, row["dir"])) for row in rows if row["health"].startswith("incomplete")]
+    begun = [(row, kinds) for row, kinds in begun if kinds]
     if not begun:
         return None
-    whole = [(row, kinds) for row, kinds in ((row, [_kind(shard) for shard in shards]) for row, shards in begun) if "torn" not in kinds]
+    whole = [(row, kinds) for row, kinds in begun if "torn" not in kinds]
     # A job that dies in its first save, however often, leaves keys of hardly more than one step.
     if any("delta" in kinds for _, kinds in whole) or len({row["step"] for row, _ in whole}) >= LOST_STEPS:
         names = [row["dir"] for row, _ in whole]
@@ -59,6 +61,15 @@ def nothing_to_restore(directory: str) -> str | None:
         raise make(NotFoundError, f"{directory}: {text}: none can be restored. Bring the manifests back. {_SCRATCH}")
     names = ", ".join(row["dir"] for row, _ in begun)
     return f"{directory}: step directories without a manifest: {len(begun)} ({names}); nothing to restore, training starts from scratch"
+
+
+def _kinds(place: str | Store, name: str) -> list[str]:
+    """Of the shards of one of the run's directories."""
+    if isinstance(place, str):
+        return [_kind(shard) for shard in _shards(os.path.join(place, name))]
+    with tempfile.TemporaryDirectory() as here:
+        keys = [f"{name}/{file}" for file, is_dir in sorted(place.list(name)) if file.endswith(".ckp") and not is_dir]
+        return [_kind(place.fetch(key, os.path.join(here, "shard.ckp"))) for key in keys]
 
 
 def _shards(directory: str) -> list[str]:

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, NamedTuple
 
 from . import _core
 from ._coding import whole
-from ._file import PathLike
+from ._file import PathLike, Stored, run_place
 from .errors import InvalidError, make
 
 Rules = tuple[int, int, int, "str | None", bool, int]  # keep_last, keep_best, keep_every, metric, best_is_max, max_bytes
@@ -75,6 +74,7 @@ def prune(
     keep_best: str | None = None,
     max_bytes: int | None = None,
     dry_run: bool = False,
+    storage: Stored = None,
 ) -> Pruned:
     """Deletes old checkpoints of a run that no training writes to. A :class:`Checkpointer` keeps to the same rules while it trains.
 
@@ -86,11 +86,12 @@ def prune(
         keep_best: by a metric that ``save()`` was given: ``"val_loss"`` (the lowest), ``"accuracy:max"``, ``"val_loss:3"`` (three).
         max_bytes: then the oldest go until what stays has no more, but never the newest. Alone, it is the only rule.
         dry_run: say what would go, and delete nothing.
+        storage: of a URL: as for :class:`Checkpointer`.
 
     Raises:
         InvalidError: no rule. BusyError: a training writes to the run. CorruptError: something is damaged, so nothing is deleted.
     """
     given = rules(keep_last, keep_every, keep_best, max_bytes)
-    done: dict[str, Any] = _core.prune(os.fspath(path), given, dry_run)
+    done: dict[str, Any] = _core.prune(run_place(path, storage), given, dry_run)
     fates = [Fate(step, name, size, FATES[fate]) for step, name, size, fate in done.pop("checkpoints")]
     return Pruned(**done, checkpoints=fates)

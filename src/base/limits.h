@@ -22,4 +22,5 @@
 #define CKPI_MAX_PICKLE_STACK (1u << 22)        /* LOCAL */
 #define CKPI_MAX_ZIP_ENTRIES (1u << 24)         /* LOCAL */
 #define CKPI_PATH_MAX 4096                      /* LOCAL */
+#define CKPI_MAX_LATE_S 900                     /* LOCAL seconds that a request may arrive after its process has died */
 #endif

@@ -42,6 +42,7 @@ typedef struct ckpi_fs_ops {
     ckp_status (*publish)(ckpi_fs *fs, const char *from, const char *to, bool replace, ckp_error *err);
     ckp_status (*sync_dir)(ckpi_fs *fs, const char *dir, ckp_error *err);                  /* "" is the root */
     void (*destroy)(ckpi_fs *fs);
+    bool late;      /* what a process asked for may be done after it has died: a request on its way */
 } ckpi_fs_ops;
 
 struct ckpi_fs { const ckpi_fs_ops *ops; };     /* implementations embed this first */

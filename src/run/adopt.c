@@ -33,7 +33,8 @@ ckp_run_adopt(ckp_run *run, ckp_checkpoint *ck, ckp_error *err)
     if (ck->manifest == NULL || !ckpi_id_eq(ck->manifest->run_id, ckpi_store_run_id(run->store)))
         return ckpi_fail(err, CKP_EINVAL, "%s is no checkpoint of this run", ck->name);
     ckpi_session_drain(run);
-    st = ckpi_checkpoint_open_dir(&own, ck->run_dir, ck->name, run->opt.base_model, false, err);
+    const ckpi_place place = ckpi_checkpoint_place(ck);
+    st = ckpi_checkpoint_open_dir(&own, &place, ck->name, run->opt.base_model, false, err);
     if (st != CKP_OK)
         return st;
     const ckpi_fmt_file *f = own->lin->level[0].f, *t = ckpi_checkpoint_table_file(own);

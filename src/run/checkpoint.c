@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ckpress/run_objects.h>
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "os/host.h"
@@ -257,15 +258,30 @@ open_newest(ckp_checkpoint *ck, const char *base_model, bool verify_payload, ckp
     return st;
 }
 
+ckpi_place
+ckpi_checkpoint_place(const ckp_checkpoint *ck)
+{
+    return (ckpi_place){ck->run_dir, ck->on_objects ? &ck->objects : NULL};
+}
+
 static ckp_status
-open_store(ckp_checkpoint *ck, const char *run_dir, ckp_error *err)
+set_place(ckp_checkpoint *ck, const ckpi_place *run, ckp_error *err)
+{
+    ck->run_dir = ckpi_strdup(run->name);
+    ck->on_objects = run->objects != NULL;
+    if (ck->on_objects)
+        ck->objects = *run->objects;
+    return ck->run_dir != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+}
+
+static ckp_status
+open_store(ckp_checkpoint *ck, const ckpi_place *run, ckp_error *err)
 {
     ckpi_fs *fs = NULL;
 
-    ck->run_dir = ckpi_strdup(run_dir);
-    if (ck->run_dir == NULL)
-        return ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
-    const ckp_status st = ckpi_fs_posix(&fs, run_dir, false, err);
+    ckp_status st = set_place(ck, run, err);
+    if (st == CKP_OK)
+        st = ckpi_place_fs(&fs, run, false, err);
     return st == CKP_OK ? ckpi_store_open(&ck->store, fs, CKPI_STORE_READ, NULL, err) : st;
 }
 
@@ -294,13 +310,21 @@ ckp_checkpoint_open_run(ckp_checkpoint **out, const char *dir, int64_t step, boo
 ckp_status
 ckp_checkpoint_open_run_on(ckp_checkpoint **out, const char *dir, const char *base_model, int64_t step, bool verify_payload, ckp_error *err)
 {
+    return ckp_checkpoint_open_run_in(out, NULL, dir, base_model, step, verify_payload, err);
+}
+
+ckp_status
+ckp_checkpoint_open_run_in(ckp_checkpoint **out, const ckp_objects *in, const char *dir, const char *base_model, int64_t step, bool verify_payload,
+                           ckp_error *err)
+{
+    const ckpi_place place = {dir, in};
     if (out == NULL || dir == NULL || step < CKP_STEP_NEWEST)
         return ckpi_fail(err, CKP_EINVAL, "checkpoint_open_run: bad argument");
     *out = NULL;
     ckp_checkpoint *ck = new_checkpoint(err);
     if (ck == NULL)
         return CKP_ENOMEM;
-    ckp_status st = open_store(ck, dir, err);
+    ckp_status st = open_store(ck, &place, err);
     if (st == CKP_OK && step == CKP_STEP_NEWEST) {
         st = open_newest(ck, base_model, verify_payload, err);
     } else if (st == CKP_OK) {
@@ -314,7 +338,7 @@ ckp_checkpoint_open_run_on(ckp_checkpoint **out, const char *dir, const char *ba
 }
 
 ckp_status
-ckpi_checkpoint_open_dir(ckp_checkpoint **out, const char *run_dir, const char *dir, const char *base_model, bool verify_payload, ckp_error *err)
+ckpi_checkpoint_open_dir(ckp_checkpoint **out, const ckpi_place *run, const char *dir, const char *base_model, bool verify_payload, ckp_error *err)
 {
     ckpi_chain ch = CKPI_CHAIN_INIT;
 
@@ -322,7 +346,7 @@ ckpi_checkpoint_open_dir(ckp_checkpoint **out, const char *run_dir, const char *
     ckp_checkpoint *ck = new_checkpoint(err);
     if (ck == NULL)
         return CKP_ENOMEM;
-    ckp_status st = open_store(ck, run_dir, err);
+    ckp_status st = open_store(ck, run, err);
     if (st == CKP_OK)
         st = ckpi_store_chain(ck->store, dir, &ch, err);
     if (st == CKP_OK)
@@ -351,7 +375,7 @@ listed_chain(const ckpi_entries *all, size_t at, ckpi_chain *c, ckp_error *err)
 }
 
 ckp_status
-ckpi_checkpoint_open_listed(ckp_checkpoint **out, ckpi_store *s, const char *run_dir, const ckpi_entries *all, size_t at, const char *base_model,
+ckpi_checkpoint_open_listed(ckp_checkpoint **out, ckpi_store *s, const ckpi_place *run, const ckpi_entries *all, size_t at, const char *base_model,
                             ckp_error *err)
 {
     ckpi_chain ch = CKPI_CHAIN_INIT;
@@ -362,13 +386,14 @@ ckpi_checkpoint_open_listed(ckp_checkpoint **out, ckpi_store *s, const char *run
         return CKP_ENOMEM;
     ck->store = s;
     ck->store_lent = true;
-    ck->run_dir = ckpi_strdup(run_dir);
-    ckp_status st = ck->run_dir != NULL ? listed_chain(all, at, &ch, err) : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+    ckp_status st = set_place(ck, run, err);
+    if (st == CKP_OK)
+        st = listed_chain(all, at, &ch, err);
     if (st == CKP_OK)
         st = open_chain(ck, &ch, base_model, false, err);
     free(ch.m);
     free(ch.dir);
-    return finish_open(out, ck, st, run_dir, err);
+    return finish_open(out, ck, st, run->name, err);
 }
 
 ckp_status
@@ -378,7 +403,7 @@ ckp_checkpoint_open(ckp_checkpoint **out, ckp_run *run, int64_t step, ckp_error 
     if (st != CKP_OK)
         return st;
     ckpi_session_drain(run);
-    return ckp_checkpoint_open_run_on(out, run->dir, run->opt.base_model, step, true, err);
+    return ckp_checkpoint_open_run_in(out, run->opt.objects, run->dir, run->opt.base_model, step, true, err);
 }
 
 /* ---- plain files ------------------------------------------------------------------------------------------------- */

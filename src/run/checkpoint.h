@@ -5,6 +5,7 @@
 #include <ckpress/run.h>
 #include "engine/decode.h"
 #include "run/base_model.h"
+#include "run/place.h"
 #include "store/store.h"
 
 struct ckp_checkpoint {
@@ -16,7 +17,9 @@ struct ckp_checkpoint {
     size_t n_units;
     uint32_t *unit_of;           /* by chunk of level 0 */
     char name[256];
-    char *run_dir;               /* NULL for plain files */
+    char *run_dir;               /* directory, or name of a run in objects; NULL for plain files */
+    ckp_objects objects;         /* where the run lies, if on_objects */
+    bool on_objects;
     ckpi_manifest *manifest;     /* NULL for plain files */
     ckpi_base_file model;        /* last of the lineage, where its key has a base model */
     char *model_path;            /* of that */
@@ -25,6 +28,8 @@ struct ckp_checkpoint {
 };
 
 CKP_MUST_USE ckp_status ckpi_checkpoint_check(const ckp_checkpoint *ck, ckp_error *err);
+/* Of one that is of a run; valid while ck lives. */
+ckpi_place ckpi_checkpoint_place(const ckp_checkpoint *ck);
 /*
  * The last file of a chain, for a key whose manifest names a base model: from `given` (may be NULL), from the run's directory, or from where it
  * was. CKP_EBASE: not there, or another.
@@ -35,10 +40,10 @@ CKP_MUST_USE ckp_status ckpi_checkpoint_open_model(ckp_checkpoint *ck, const ckp
 CKP_MUST_USE ckp_status ckpi_checkpoint_find_model(ckp_checkpoint *ck, ckpi_fmt_file **files, size_t *n, const char *const *paths, size_t n_paths,
                                                    ckp_error *err);
 /* Of a directory of a run (no fall-back). */
-CKP_MUST_USE ckp_status ckpi_checkpoint_open_dir(ckp_checkpoint **out, const char *run_dir, const char *dir, const char *base_model,
+CKP_MUST_USE ckp_status ckpi_checkpoint_open_dir(ckp_checkpoint **out, const ckpi_place *run, const char *dir, const char *base_model,
                                                  bool verify_payload, ckp_error *err);
 /* Of a restorable entry of a list, through the caller's store, which must outlive it. */
-CKP_MUST_USE ckp_status ckpi_checkpoint_open_listed(ckp_checkpoint **out, ckpi_store *s, const char *run_dir, const ckpi_entries *all, size_t at,
+CKP_MUST_USE ckp_status ckpi_checkpoint_open_listed(ckp_checkpoint **out, ckpi_store *s, const ckpi_place *run, const ckpi_entries *all, size_t at,
                                                     const char *base_model, ckp_error *err);
 /* Whether a failure says something about the files, not about memory, threads or a signal. */
 bool ckpi_is_damage(ckp_status st);

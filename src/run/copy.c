@@ -19,7 +19,7 @@ tell(void *user, const ckpi_entries *all, const ckpi_entry *entry, ckpi_copy_fat
 static ckp_status
 open_to_read(ckpi_store *from, const char *dest, ckpi_store **to, ckp_error *err)
 {
-    ckp_status st = ckpi_list_reader(dest, to, err);
+    ckp_status st = ckpi_list_reader(&(ckpi_place){dest, NULL}, to, err);
     if (st == CKP_ENOTFOUND)
         return CKP_OK;
     if (st == CKP_OK && !ckpi_id_eq(ckpi_store_run_id(from), ckpi_store_run_id(*to))) {
@@ -86,7 +86,7 @@ ckp_run_copy(const char *dir, const char *dest, const ckp_copy_opts *opt, ckp_co
     *done = (ckp_copied){.size = sizeof *done};
     const ckpi_copy_ask ask = {.step = o.step, .n_steps = o.n_steps, .newest = o.newest, .dry_run = o.dry_run, .progress = o.progress, .user = o.user,
                                .told = o.told != NULL ? tell : NULL, .told_user = (void *)(uintptr_t)&o};
-    ckp_status st = ckpi_list_reader(dir, &from, err);
+    ckp_status st = ckpi_list_reader(&(ckpi_place){dir, NULL}, &from, err);
     if (st == CKP_OK && ckpi_target_inside(dest, dir)) {
         st = ckpi_fail(err, CKP_EINVAL, "is the run itself, or lies in it");
         ckpi_fail_file(err, dest);

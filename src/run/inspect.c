@@ -193,11 +193,18 @@ inspect_one(inspection *in, size_t i, ckp_inspect_fn fn, void *user, ckp_error *
 ckp_status
 ckp_run_inspect(const char *dir, ckp_inspect_fn fn, void *user, ckp_error *err)
 {
+    return ckp_run_inspect_in(NULL, dir, fn, user, err);
+}
+
+ckp_status
+ckp_run_inspect_in(const ckp_objects *in_store, const char *dir, ckp_inspect_fn fn, void *user, ckp_error *err)
+{
+    const ckpi_place place = {dir, in_store};
     inspection in = {0};
 
     if (dir == NULL || fn == NULL)
         return ckpi_fail(err, CKP_EINVAL, "run_inspect: NULL argument");
-    ckp_status st = ckpi_list_reader(dir, &in.s, err);
+    ckp_status st = ckpi_list_reader(&place, &in.s, err);
     if (st == CKP_OK)
         st = ckpi_store_list(in.s, &in.all, err);
     /* checkpoints first, then what only looks like one */

@@ -9,14 +9,14 @@
 #include "run/profile.h"
 
 ckp_status
-ckpi_list_reader(const char *dir, ckpi_store **out, ckp_error *err)
+ckpi_list_reader(const ckpi_place *place, ckpi_store **out, ckp_error *err)
 {
     ckpi_fs *fs = NULL;
-    ckp_status st = ckpi_fs_posix(&fs, dir, false, err);
+    ckp_status st = ckpi_place_fs(&fs, place, false, err);
     if (st == CKP_OK)
         st = ckpi_store_open(out, fs, CKPI_STORE_READ, NULL, err);
     if (st != CKP_OK)
-        ckpi_fail_file(err, dir);
+        ckpi_fail_file(err, place->name);
     return st;
 }
 
@@ -61,12 +61,19 @@ ckp_list_entry_metric(const ckp_list_entry *e, size_t index, ckp_metric *out)
 ckp_status
 ckp_run_list(const char *dir, int (*fn)(void *user, const ckp_list_entry *e), void *user, ckp_error *err)
 {
+    return ckp_run_list_in(NULL, dir, fn, user, err);
+}
+
+ckp_status
+ckp_run_list_in(const ckp_objects *in, const char *dir, int (*fn)(void *user, const ckp_list_entry *e), void *user, ckp_error *err)
+{
+    const ckpi_place place = {dir, in};
     ckpi_store *s = NULL;
     ckpi_entries all = {0};
 
     if (dir == NULL || fn == NULL)
         return ckpi_fail(err, CKP_EINVAL, "run_list: NULL argument");
-    ckp_status st = ckpi_list_reader(dir, &s, err);
+    ckp_status st = ckpi_list_reader(&place, &s, err);
     if (st != CKP_OK)
         return st;
     st = ckpi_store_list(s, &all, err);

@@ -135,10 +135,10 @@ whereabouts(char *place[PLACES], const ckp_checkpoint *ck, const char *recorded,
     ckpi_buf_put(&path, "/", 1);
     ckpi_buf_put(&path, name, strlen(name) + 1);
     place[0] = given != NULL ? ckpi_strdup(given) : NULL;
-    place[1] = ckpi_buf_status(&path, NULL, "") == CKP_OK ? ckpi_strdup((char *)path.data) : NULL;
+    place[1] = !ck->on_objects && ckpi_buf_status(&path, NULL, "") == CKP_OK ? ckpi_strdup((char *)path.data) : NULL;
     place[2] = ckpi_strdup(recorded);
     ckpi_buf_free(&path);
-    return (given == NULL || place[0] != NULL) && place[1] != NULL && place[2] != NULL;
+    return (given == NULL || place[0] != NULL) && (ck->on_objects || place[1] != NULL) && place[2] != NULL;
 }
 
 static ckp_status

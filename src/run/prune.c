@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <ckpress/run_prune.h>
+#include <ckpress/run_objects.h>
 #include "base/fail.h"
 #include "run/list.h"
 #include "run/retention.h"
@@ -74,6 +74,14 @@ ckp_status
 ckp_run_prune(const char *dir, const ckp_retention *rules, bool dry_run, void (*fn)(void *user, const ckp_list_entry *e, ckp_fate fate),
               void *user, ckp_pruned *done, ckp_error *err)
 {
+    return ckp_run_prune_in(NULL, dir, rules, dry_run, fn, user, done, err);
+}
+
+ckp_status
+ckp_run_prune_in(const ckp_objects *in, const char *dir, const ckp_retention *rules, bool dry_run,
+                 void (*fn)(void *user, const ckp_list_entry *e, ckp_fate fate), void *user, ckp_pruned *done, ckp_error *err)
+{
+    const ckpi_place place = {dir, in};
     ckpi_retention r;
     ckpi_store *s = NULL;
     ckpi_fs *fs = NULL;
@@ -87,11 +95,11 @@ ckp_run_prune(const char *dir, const ckp_retention *rules, bool dry_run, void (*
     ckpi_rules_of(&r, rules);
     if (r.last == 0 && r.every == 0 && r.best == NULL && r.max_bytes == 0)
         return ckpi_fail(err, CKP_EINVAL, "run_prune: no rule says what to keep");
-    st = ckpi_list_reader(dir, &s, err);     /* also tells a directory that is no run before anything is made in it */
+    st = ckpi_list_reader(&place, &s, err);     /* also tells a directory that is no run before anything is made in it */
     if (st == CKP_OK && !dry_run) {
         ckpi_store_free(s);
         s = NULL;
-        st = ckpi_fs_posix(&fs, dir, false, err);
+        st = ckpi_place_fs(&fs, &place, false, err);
         if (st == CKP_OK)
             st = ckpi_store_open(&s, fs, CKPI_STORE_WRITE, NULL, err);
     }

@@ -47,7 +47,9 @@ check_options(const ckp_run_options *o, ckp_error *err)
         return ckpi_fail(err, CKP_EINVAL, "target_bits %g is not between 0.05 and 32", o->target_bits);
     if (o->target_bits != 0.0 && (o->coding.profile == CKP_PROFILE_LOSSLESS || o->coding.dynaquant != NULL || o->key_every == 1))
         return ckpi_fail(err, CKP_EINVAL, "target_bits is for deltas of lossy profiles, by grids");
-    const ckp_status st = ckpi_rules_check(o->retention, err);
+    ckp_status st = o->objects != NULL ? ckpi_objects_check(o->objects, err) : CKP_OK;
+    if (st == CKP_OK)
+        st = ckpi_rules_check(o->retention, err);
     if (st == CKP_OK && o->retention != NULL && o->retention->keep_last != 0 && o->keep_last != 0)
         return ckpi_fail(err, CKP_EINVAL, "keep_last is given twice: in the options, and in their retention");
     return st == CKP_OK ? ckpi_coding_check(&o->coding, err) : st;
@@ -103,6 +105,10 @@ ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_err
     run->pid = ckpi_pid();
     run->opt = opt != NULL ? *opt : defaults;
     run->dir = ckpi_strdup(dir);
+    if (run->opt.objects != NULL) {
+        run->objects = *run->opt.objects;
+        run->opt.objects = &run->objects;
+    }
     run->set = ckpi_profile_settings(&run->opt.coding);
     run->key_next = true;
     ckpi_rate_start(&run->rate, run->opt.target_bits, run->opt.coding.quality);
@@ -121,7 +127,7 @@ ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_err
         st = copy_rules(run, err);
     run->opt.base_model = run->model != NULL ? ckpi_base_model_path(run->model) : NULL;
     if (st == CKP_OK)
-        st = ckpi_fs_posix(&fs, dir, true, err);
+        st = ckpi_place_fs(&fs, &(ckpi_place){dir, run->opt.objects}, true, err);
     if (st == CKP_OK)
         st = ckpi_store_open(&run->store, fs, CKPI_STORE_WRITE, &so, err);
     if (st == CKP_OK)

@@ -17,6 +17,7 @@
 #include "engine/encode.h"
 #include "run/base_model.h"
 #include "run/dynaquant.h"
+#include "run/place.h"
 #include "run/profile.h"
 #include "run/rate.h"
 #include "store/store.h"
@@ -52,6 +53,7 @@ typedef struct ckpi_base_ref {
 struct ckp_run {
     int64_t pid;
     char *dir;
+    ckp_objects objects;         /* what opt.objects is, if that is not NULL */
     ckp_run_options opt;
     ckp_tensor_step *steps;      /* owned; what opt.coding.steps is */
     ckpi_settings set;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ckpress/run_objects.h>
 #include <ckpress/run_verify.h>
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -245,7 +246,8 @@ verify_open(verify_job *j, const ckp_checkpoint *ck, size_t bases, ckp_error *er
 
 typedef struct run_verify {
     verify_job *j;
-    const char *dir, *base_model;
+    const ckpi_place *place;
+    const char *base_model;
     ckpi_store *s;
     ckpi_entries all;
     bool *bad, *looked;          /* by entry */
@@ -305,7 +307,7 @@ verify_entry(run_verify *v, size_t i, ckp_error *err)
         return CKP_OK;
     }
     ckpi_error_clear(&e);
-    ckp_status st = ckpi_checkpoint_open_listed(&ck, v->s, v->dir, &v->all, i, v->base_model, &e);
+    ckp_status st = ckpi_checkpoint_open_listed(&ck, v->s, v->place, &v->all, i, v->base_model, &e);
     if (st != CKP_OK && is_gone(v->s, entry->dir))
         return CKP_OK;
     if (st == CKP_OK) {
@@ -348,7 +350,7 @@ verify_listed(run_verify *v, ckp_error *err)
         d->stored_bytes += v->all.v[i].bytes;
     }
     if (d->checkpoints == 0 && incomplete != 0)
-        nothing_valid(v->j, v->dir, incomplete);
+        nothing_valid(v->j, v->place->name, incomplete);
     for (size_t i = v->all.n; st == CKP_OK && i-- > 0 && !late(v->j);) {
         if (is_checkpoint(&v->all.v[i]))
             st = verify_entry(v, i, err);
@@ -360,11 +362,11 @@ verify_listed(run_verify *v, ckp_error *err)
 }
 
 static ckp_status
-verify_run(verify_job *j, const char *dir, ckp_error *err)
+verify_run(verify_job *j, const ckpi_place *place, ckp_error *err)
 {
-    run_verify v = {.j = j, .dir = dir, .base_model = j->o->n_bases != 0 ? j->o->bases[0] : NULL};
+    run_verify v = {.j = j, .place = place, .base_model = j->o->n_bases != 0 ? j->o->bases[0] : NULL};
 
-    ckp_status st = ckpi_list_reader(dir, &v.s, err);
+    ckp_status st = ckpi_list_reader(place, &v.s, err);
     if (st == CKP_OK)
         st = ckpi_store_list(v.s, &v.all, err);
     if (st == CKP_OK) {
@@ -463,7 +465,21 @@ ckp_verify_with(const char *path, const ckp_verify_options *opt, ckp_verified *d
     ckp_status st = start(&j, opt, done, err);
     if (st != CKP_OK)
         return st;
-    st = is_directory(path) ? verify_run(&j, path, err) : verify_file(&j, path, err);
+    st = is_directory(path) ? verify_run(&j, &(ckpi_place){path, NULL}, err) : verify_file(&j, path, err);
+    return finish(&j, st, err);
+}
+
+ckp_status
+ckp_run_verify_in(const ckp_objects *in, const char *name, const ckp_verify_options *opt, ckp_verified *done, ckp_error *err)
+{
+    verify_job j;
+
+    if (name == NULL)
+        return ckpi_fail(err, CKP_EINVAL, "verify: bad argument");
+    ckp_status st = start(&j, opt, done, err);
+    if (st != CKP_OK)
+        return st;
+    st = verify_run(&j, &(ckpi_place){name, in}, err);
     return finish(&j, st, err);
 }
 

@@ -7,7 +7,7 @@
  *     lock read again                                  a writer that was taken over stops here (invariant 9)
  *     manifest: temporary, fsync, rename that never replaces, step directory synced
  *
- * The rename is the commit. If a step before it fails the checkpoint never was. If the last sync fails nobody can know what
+ * The rename (in an object store: the put if absent) is the commit. If a step before it fails the checkpoint never was. If the last sync fails nobody can know what
  * a power cut would leave, so the manifest is taken back and its sequence number is used up.
  */
 #include <stdlib.h>
@@ -61,6 +61,7 @@ check_base(ckpi_store *s, const ckpi_manifest *m, ckp_error *err)
     ckp_status st = CKP_OK;
     for (const ckpi_manifest *at = m; st == CKP_OK && at->kind != CKPI_CKPT_KEY; at = link) {
         ckpi_manifest *next = NULL;
+        ckpi_lock_keep(s);
         st = check_link(s, at, &next, err);
         ckpi_manifest_free(link);
         link = next;

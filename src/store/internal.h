@@ -55,6 +55,9 @@ CKP_MUST_USE ckp_status ckpi_lock_take(ckpi_store *s, const ckpi_store_options *
 /* Reads the lock again: CKP_EBUSY, and lost from then on, when it is not ours any more (invariant 9). */
 CKP_MUST_USE ckp_status ckpi_lock_check(ckpi_store *s, ckp_error *err);
 CKP_MUST_USE ckp_status ckpi_lock_refresh(ckpi_store *s, ckp_error *err);
+/* Inside of what takes long where each file is a request: refreshes a writer's claim when a quarter of its life is over. A lock that is lost shows at the
+   next check. */
+void ckpi_lock_keep(ckpi_store *s);
 void ckpi_lock_release(ckpi_store *s);
 /* Claims before ours, oldest first. *v is freed by free(); forget() removes their files. */
 CKP_MUST_USE ckp_status ckpi_lock_history(ckpi_store *s, ckpi_lockfile **v, size_t *n, ckp_error *err);

@@ -241,6 +241,15 @@ ckpi_lock_refresh(ckpi_store *s, ckp_error *err)
     return write_claim(s, &s->lock, true, err);
 }
 
+void
+ckpi_lock_keep(ckpi_store *s)
+{
+    if (s->mode != CKPI_STORE_WRITE || !s->lock.held || s->lost || ckpi_now_unix() - s->lock.time < (int64_t)s->lock.expiry / 4)
+        return;
+    const ckp_status st = ckpi_lock_refresh(s, NULL);
+    (void)st;
+}
+
 /* The file stays: its nonce is needed by the next writer's sweep, and its number must not come again. */
 void
 ckpi_lock_release(ckpi_store *s)

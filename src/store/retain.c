@@ -198,6 +198,7 @@ delete_unmarked(ckpi_store *s, const ckpi_entries *e, ckpi_retained *done, ckp_e
     for (size_t i = e->n; i-- > 0 && st == CKP_OK;) {
         if (e->v[i].keep != CKPI_KEEP_NO)
             continue;
+        ckpi_lock_keep(s);
         st = ckpi_lock_check(s, err);
         if (st == CKP_OK)
             st = ckpi_remove_committed(s, e->v[i].dir, e->v[i].m, err);

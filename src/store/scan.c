@@ -32,6 +32,7 @@ read_all(ckpi_store *s, const ckpi_names *names, ckpi_entries *out, ckp_error *e
             continue;
         ckpi_dir_name(e->dir, e->step, e->attempt);
         out->n++;
+        ckpi_lock_keep(s);
         const ckp_status st = ckpi_entry_read(s, e, err);
         if (st != CKP_OK)
             return st;

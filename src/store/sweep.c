@@ -9,6 +9,10 @@
  * shard, manifests may have been lost (a copy that left them out, a hand that removed them): such shards may be all that is left of a
  * training, and stay. Torn ones go, so that a job that dies in its first save again and again fills no disk.
  *
+ * Where what the dead asked for may still be done (os.h, `late`), an upload may arrive when its attempt has been swept. The claims of those who
+ * did not end in order therefore stay for CKPI_MAX_LATE_S, so that later writers sweep what came; a manifest that came when its shards were gone
+ * is taken back, for it is of a save that nobody was told of.
+ *
  * Failures are not errors of the run: the next writer tries again, and the claims that prove ownership stay until then.
  */
 #include <stdlib.h>
@@ -44,6 +48,24 @@ begun_by(const ckpi_lockfile *dead, size_t n, uint64_t step, uint32_t attempt)
     return n;
 }
 
+/* Whether nothing that the claim's writer asked for can still be done. */
+static bool
+settled(const ckpi_store *s, const ckpi_lockfile *l)
+{
+    const int64_t now = ckpi_now_unix(), age = now > l->time ? now - l->time : l->time - now;
+    return !s->fs->ops->late || !l->held || age > CKPI_MAX_LATE_S;
+}
+
+/* Whether a writer has swept what that claim had left, and more of it may have come since. */
+static bool
+may_have_come(const ckpi_store *s, const ckpi_lockfile *dead, size_t n, size_t claim)
+{
+    bool swept = false;
+    for (size_t i = 0; i < n; i++)
+        swept = swept || dead[i].epoch > dead[claim].epoch;
+    return swept && !settled(s, &dead[claim]);
+}
+
 /* What lies in the run: whether any manifest, and how many directories without one, by the claim that began them. */
 typedef struct lost {
     bool any_manifest;
@@ -60,6 +82,28 @@ ckpi_resume_deletion(ckpi_store *s, const char *dir)
         st = ckpi_remove_committed(s, dir, m, NULL);
     ckpi_manifest_free(m);
     return st;
+}
+
+/* Takes back a manifest whose shards are all gone: they were there before it was sent. */
+static ckp_status
+sweep_late_manifest(ckpi_store *s, const char *dir)
+{
+    ckpi_names names;
+    ckpi_manifest *m = NULL;
+    bool any = false;
+    ckp_status st = ckpi_names_read(s, dir, &names, NULL);
+    if (st != CKP_OK)
+        return st;
+    for (size_t i = 0; i < names.n; i++)
+        any = any || ckpi_is_shard(names.v[i]);
+    ckpi_names_free(&names);
+    if (any)
+        return CKP_OK;
+    st = ckpi_read_manifest(s, dir, CKPI_MANIFEST_FILE, &m, NULL);
+    if (st == CKP_OK)
+        st = ckpi_remove_committed(s, dir, m, NULL);
+    ckpi_manifest_free(m);
+    return st == CKP_ENOTFOUND ? CKP_OK : st;
 }
 
 /* CKP_OK when nothing of a dead writer is left in it. */
@@ -150,8 +194,12 @@ sweep_named(ckpi_store *s, const ckpi_names *names, const ckpi_lockfile *dead, s
             continue;
         const size_t claim = begun_by(dead, n_dead, step, attempt);
         const bool ours = claim < n_dead, proved = ours && may_sweep(s, names->v[i], l, claim);
+        ckp_status st = CKP_OK;
+        if (ours && may_have_come(s, dead, n_dead, claim))
+            st = sweep_late_manifest(s, names->v[i]);
         /* A directory that foreign files keep alive is as clean as it will get: ours are gone from it. */
-        const ckp_status st = sweep_step(s, names->v[i], proved);
+        if (st == CKP_OK)
+            st = sweep_step(s, names->v[i], proved);
         clean = clean && (!ours || (proved && (st == CKP_OK || st == CKP_EEXIST)));
     }
     return clean;
@@ -180,6 +228,16 @@ sweep_copy(ckpi_store *s)
         (void)sweep_step(s, c.next, true);
 }
 
+static void
+forget_settled(ckpi_store *s, ckpi_lockfile *dead, size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (settled(s, &dead[i]))
+            dead[kept++] = dead[i];
+    ckpi_lock_forget(s, dead, kept);
+}
+
 void
 ckpi_sweep(ckpi_store *s)
 {
@@ -190,6 +248,6 @@ ckpi_sweep(ckpi_store *s)
     sweep_copy(s);
     if (ckpi_lock_history(s, &dead, &n, NULL) == CKP_OK && sweep_steps(s, dead, n)
         && s->fs->ops->sync_dir(s->fs, "", NULL) == CKP_OK)
-        ckpi_lock_forget(s, dead, n);
+        forget_settled(s, dead, n);
     free(dead);
 }

@@ -44,6 +44,12 @@ fault_disk_free(fault_disk *d)
 {
     if (d == NULL)
         return;
+    for (fault_bucket *b = d->buckets, *next; b != NULL; b = next) {
+        next = b->next;
+        free(b);
+    }
+    free(d->late.key);
+    free(d->late.data);
     for (fault_node *n = d->all, *next; n != NULL; n = next) {
         next = n->next;
         free(n->data);

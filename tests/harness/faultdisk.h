@@ -40,6 +40,24 @@ struct fault_node {
     fault_node *next;           /* of all nodes of the disk */
 };
 
+/* What an object store's callbacks are called with. Of the disk, which frees them. */
+typedef struct fault_bucket {
+    struct fault_bucket *next;
+    fault_disk *disk;
+    unsigned generation;
+} fault_bucket;
+
+/* A put that is on its way. */
+typedef struct fault_late {
+    char *key;                  /* NULL: none */
+    uint8_t *data;
+    size_t len;
+    bool replace;
+    unsigned calls;             /* until it arrives */
+} fault_late;
+
+typedef enum fault_what { FAULT_OTHER, FAULT_SPACE, FAULT_WRITE, FAULT_SYNC } fault_what;
+
 struct fault_disk {
     fault_node *all;
     fault_node *root;
@@ -48,8 +66,20 @@ struct fault_disk {
     uint64_t at, calls;
     bool lasting, off;
     unsigned fired;
+    bool objects;               /* it is an object store */
+    fault_bucket *buckets;
+    bool due;                   /* FAULT_LOST and what follows it: of the call at hand */
+    fault_late late;
+    unsigned late_by;
+    unsigned slow_ms;
 };
 
+/*
+ * CKP_OK: do the call (it may be the last before the power goes). Everything else is the call's result, and it did nothing (but a short
+ * write, which its caller does).
+ */
+ckp_status fault_gate(fault_disk *d, unsigned generation, fault_what w, bool *short_write, ckp_error *err);
+ckpi_fs *fault_mount_objects(fault_disk *d);
 void *fault_alloc(void *old, size_t bytes);
 fault_node *fault_node_new(fault_disk *d, bool is_dir);
 fault_link *fault_find(const fault_links *l, const char *name);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/fail.h"
 #include "harness/faultdisk.h"
+#include "os/host.h"
 
 typedef struct mount {
     ckpi_fs fs;
@@ -17,8 +18,6 @@ typedef struct handle {
     ckpi_file file;
     fault_node *node;
 } handle;
-
-typedef enum what { OTHER, SPACE, WRITE, SYNC } what;
 
 static mount *
 self(ckpi_fs *fs)
@@ -36,6 +35,12 @@ fault_arm(fault_disk *d, fault_kind kind, uint64_t at, bool lasting)
     d->fired = 0;
 }
 
+void
+fault_slow(fault_disk *d, unsigned ms)
+{
+    d->slow_ms = ms;
+}
+
 uint64_t
 fault_calls(const fault_disk *d)
 {
@@ -49,15 +54,15 @@ fault_fired(const fault_disk *d)
 }
 
 static bool
-counts(const fault_disk *d, what w)
+counts(const fault_disk *d, fault_what w)
 {
     if (d->kind == FAULT_ENOSPC)
-        return w == SPACE || w == WRITE;
-    return d->kind == FAULT_SHORT ? w == WRITE : true;
+        return w == FAULT_SPACE || w == FAULT_WRITE;
+    return d->kind == FAULT_SHORT || d->kind == FAULT_LATE || d->kind == FAULT_DAMAGE || d->kind == FAULT_ORPHAN ? w == FAULT_WRITE : true;
 }
 
 static bool
-is_due(fault_disk *d, what w)
+is_due(fault_disk *d, fault_what w)
 {
     if (!counts(d, w))
         return false;
@@ -67,17 +72,15 @@ is_due(fault_disk *d, what w)
     return due;
 }
 
-/*
- * CKP_OK: do the call (it may be the last before the power goes). Everything else is the call's result, and it did nothing (but a short
- * write, which its caller does).
- */
-static ckp_status
-gate(const mount *m, what w, bool *short_write, ckp_error *err)
+ckp_status
+fault_gate(fault_disk *d, unsigned generation, fault_what w, bool *short_write, ckp_error *err)
 {
-    fault_disk *d = m->disk;
+    d->due = false;
+    if (d->slow_ms > 0)
+        ckpi_sleep_ms(d->slow_ms);
     if (short_write != NULL)
         *short_write = false;
-    if (d->off || m->generation != d->generation)
+    if (d->off || generation != d->generation)
         return ckpi_fail_errno(err, EIO, "the process or the machine is down");
     if (!is_due(d, w))
         return CKP_OK;
@@ -95,10 +98,22 @@ gate(const mount *m, what w, bool *short_write, ckp_error *err)
     case FAULT_POWER:
         d->off = true;
         return CKP_OK;
+    case FAULT_LOST:
+    case FAULT_LATE:
+    case FAULT_DAMAGE:
+    case FAULT_ORPHAN:
+        d->due = true;
+        return CKP_OK;
     case FAULT_NONE:
         break;
     }
     return CKP_OK;
+}
+
+static ckp_status
+gate(const mount *m, fault_what w, bool *short_write, ckp_error *err)
+{
+    return fault_gate(m->disk, m->generation, w, short_write, err);
 }
 
 static ckp_status
@@ -114,7 +129,7 @@ fs_open(ckpi_fs *fs, const char *name, ckpi_open_how how, ckpi_file **out, ckp_e
 {
     mount *m = self(fs);
     const char *leaf = NULL;
-    const ckp_status st = gate(m, how == CKPI_OPEN_NEW ? SPACE : OTHER, NULL, err);
+    const ckp_status st = gate(m, how == CKPI_OPEN_NEW ? FAULT_SPACE : FAULT_OTHER, NULL, err);
     if (st != CKP_OK)
         return st;
     fault_node *node = fault_lookup(m->disk, name);
@@ -141,7 +156,7 @@ static ckp_status
 fs_read_at(ckpi_file *f, uint64_t off, void *dst, size_t n, size_t *got, ckp_error *err)
 {
     const fault_node *node = ((handle *)(void *)f)->node;
-    const ckp_status st = gate(self(f->fs), OTHER, NULL, err);
+    const ckp_status st = gate(self(f->fs), FAULT_OTHER, NULL, err);
     *got = 0;
     if (st != CKP_OK || off >= node->len)
         return st;
@@ -163,7 +178,7 @@ static ckp_status
 fs_write(ckpi_file *f, const void *src, size_t n, ckp_error *err)
 {
     bool half = false;
-    const ckp_status st = gate(self(f->fs), WRITE, &half, err);
+    const ckp_status st = gate(self(f->fs), FAULT_WRITE, &half, err);
     if (st == CKP_OK || half)
         append(((handle *)(void *)f)->node, src, half ? n / 2 : n);
     return st;
@@ -172,7 +187,7 @@ fs_write(ckpi_file *f, const void *src, size_t n, ckp_error *err)
 static ckp_status
 fs_size(ckpi_file *f, uint64_t *size, ckp_error *err)
 {
-    const ckp_status st = gate(self(f->fs), OTHER, NULL, err);
+    const ckp_status st = gate(self(f->fs), FAULT_OTHER, NULL, err);
     if (st == CKP_OK)
         *size = ((handle *)(void *)f)->node->len;
     return st;
@@ -181,7 +196,7 @@ fs_size(ckpi_file *f, uint64_t *size, ckp_error *err)
 static ckp_status
 sync_node(mount *m, fault_node *node, ckp_error *err)
 {
-    const ckp_status st = gate(m, SYNC, NULL, err);
+    const ckp_status st = gate(m, FAULT_SYNC, NULL, err);
     if (st == CKP_OK)
         fault_sync_node(node);
     else if (!m->disk->off && !node->is_dir)
@@ -205,7 +220,7 @@ static ckp_status
 fs_stat(ckpi_fs *fs, const char *name, ckpi_stat *out, ckp_error *err)
 {
     mount *m = self(fs);
-    const ckp_status st = gate(m, OTHER, NULL, err);
+    const ckp_status st = gate(m, FAULT_OTHER, NULL, err);
     if (st != CKP_OK)
         return st;
     const fault_node *node = fault_lookup(m->disk, name);
@@ -219,7 +234,7 @@ static ckp_status
 fs_list(ckpi_fs *fs, const char *dir, bool (*fn)(void *user, const char *entry, bool is_dir), void *user, ckp_error *err)
 {
     mount *m = self(fs);
-    const ckp_status st = gate(m, OTHER, NULL, err);
+    const ckp_status st = gate(m, FAULT_OTHER, NULL, err);
     if (st != CKP_OK)
         return st;
     const fault_node *node = fault_lookup(m->disk, dir);
@@ -236,7 +251,7 @@ fs_mkdir(ckpi_fs *fs, const char *name, ckp_error *err)
 {
     mount *m = self(fs);
     const char *leaf = NULL;
-    const ckp_status st = gate(m, SPACE, NULL, err);
+    const ckp_status st = gate(m, FAULT_SPACE, NULL, err);
     if (st != CKP_OK)
         return st;
     fault_node *dir = fault_walk(m->disk, name, &leaf);
@@ -253,7 +268,7 @@ remove_node(ckpi_fs *fs, const char *name, bool want_dir, ckp_error *err)
 {
     mount *m = self(fs);
     const char *leaf = NULL;
-    const ckp_status st = gate(m, OTHER, NULL, err);
+    const ckp_status st = gate(m, FAULT_OTHER, NULL, err);
     if (st != CKP_OK)
         return st;
     fault_node *dir = fault_walk(m->disk, name, &leaf);
@@ -285,7 +300,7 @@ fs_publish(ckpi_fs *fs, const char *from, const char *to, bool replace, ckp_erro
 {
     mount *m = self(fs);
     const char *from_leaf = NULL, *to_leaf = NULL;
-    const ckp_status st = gate(m, OTHER, NULL, err);
+    const ckp_status st = gate(m, FAULT_OTHER, NULL, err);
     if (st != CKP_OK)
         return st;
     fault_node *a = fault_walk(m->disk, from, &from_leaf), *b = fault_walk(m->disk, to, &to_leaf);
@@ -310,7 +325,7 @@ fs_sync_dir(ckpi_fs *fs, const char *dir, ckp_error *err)
     fault_node *node = fault_lookup(m->disk, dir);
     if (node != NULL)
         return sync_node(m, node, err);
-    const ckp_status st = gate(m, SYNC, NULL, err);
+    const ckp_status st = gate(m, FAULT_SYNC, NULL, err);
     return st == CKP_OK ? no_entry(dir, err) : st;
 }
 
@@ -341,6 +356,8 @@ static const ckpi_fs_ops fault_ops = {
 ckpi_fs *
 fault_mount(fault_disk *d)
 {
+    if (d->objects)
+        return fault_mount_objects(d);
     mount *m = fault_alloc(NULL, sizeof *m);
     *m = (mount){.fs.ops = &fault_ops, .disk = d, .generation = d->generation};
     return &m->fs;

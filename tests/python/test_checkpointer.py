@@ -167,8 +167,10 @@ def test_another_working_directory(tmp_path, monkeypatch):
 
 def test_a_url_is_no_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ckpress.UnsupportedError, match="s3://bucket/run.*URLs"):
-        ckpress.Checkpointer("s3://bucket/run")
+    with pytest.raises(ckpress.UnsupportedError, match="nosuch://bucket/run"):
+        ckpress.Checkpointer("nosuch://bucket/run")
+    with pytest.raises(ckpress.UnsupportedError, match="memory://bucket/x.ckp.*single files"):
+        ckpress.save("memory://bucket/x.ckp", {"a": 1})
     assert os.listdir() == []
 
 

@@ -211,3 +211,11 @@ def test_beside_a_training(tmp_path: Path) -> None:
     assert copies >= 2 and steps(copy)[-1] == 40
     assert helpers.same(ckpress.load(copy), ckpress.load(run))
     ckpress.verify(copy, level="decode")
+
+
+def test_urls_are_refused_by_name(tmp_path):
+    with pytest.raises(ckpress.UnsupportedError, match="memory://run: runs are copied from directory to directory"):
+        ckpress.copy_run("memory://run", tmp_path / "copy")
+    with pytest.raises(ckpress.UnsupportedError, match="s3://"):
+        ckpress.copy_run(tmp_path, "s3://bucket/run")
+    assert not (tmp_path / "copy").exists()

@@ -122,6 +122,8 @@ def test_abi():
         lambda: _core.State().put_int(1 << 63),
         lambda: tree_of_a_tensor_that_is_not_there(),
         lambda: _core.Checkpoint(),
+        lambda: _core.ObjectBytes(),
+        lambda: _core.list_run(object()),
         lambda: _core.save("/x", 1, (0, 1.0, 0, 0, 0), None, True, None),
         lambda: _core.open_file("/x", [1]),
         lambda: _core.Run("/proc/no", (0, 1.0, 0, 0, 0, {}), 1, (0, 0, 0, None, False, 0), False, 60, None),

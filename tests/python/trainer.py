@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training process for the tests that kill it: plain Python and numpy, so that starting it costs little.
 
-    python trainer.py DIR STEPS [--profile P]
+    python trainer.py DIR STEPS [OUT]
 
-Says "restored N" and "save N", and at the end writes DIR.json with a hash of the final state.
+Says "restored N" and "save N", and at the end writes OUT.json (DIR.json) with a hash of the final state.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def say(text: str) -> None:
 
 def main() -> None:
     folder, steps = sys.argv[1], int(sys.argv[2])
+    out = sys.argv[3] if len(sys.argv) > 3 else folder
     model = Model()
     with ckpress.Checkpointer(folder, threads=1, rng=False, key_every=4) as ck:
         done = ck.restore(w=model.w, rng_state=model.rng) or 0
@@ -44,7 +45,7 @@ def main() -> None:
             say(f"save {done}")
             ck.save(done)
     digest = hashlib.sha256(model.w.tobytes()).hexdigest()
-    with open(folder + ".json", "w") as f:
+    with open(out + ".json", "w") as f:
         json.dump({"step": done, "sha256": digest}, f)
 
 

@@ -180,7 +180,7 @@ take_highest(void *user, const char *entry, bool is_dir)
 }
 
 void
-run_age_lock(fault_disk *d)
+run_age_lock_by(fault_disk *d, int64_t seconds)
 {
     char top[CKPI_DIR_NAME_MAX] = "", path[CKPI_DIR_NAME_MAX + 8];
     ckpi_buf raw = CKPI_BUF_INIT;
@@ -189,7 +189,7 @@ run_age_lock(fault_disk *d)
     if (fs->ops->list(fs, "lock", take_highest, top, NULL) == CKP_OK && top[0] != '\0') {
         snprintf(path, sizeof path, "lock/%s", top);
         if (ckpi_fs_read(fs, path, CKPI_RUNFILE_MAX, &raw, NULL) == CKP_OK && ckpi_lockfile_parse(&l, raw.data, raw.len, NULL) == CKP_OK) {
-            l.time -= 1000000;
+            l.time -= seconds;
             ckpi_buf_clear(&raw);
             assert_ok(ckpi_lockfile_print(&l, &raw, NULL));
             fault_write(d, path, raw.data, raw.len);
@@ -197,6 +197,12 @@ run_age_lock(fault_disk *d)
     }
     ckpi_buf_free(&raw);
     ckpi_fs_free(fs);
+}
+
+void
+run_age_lock(fault_disk *d)
+{
+    run_age_lock_by(d, 1000000);
 }
 
 /* ---- judge ---- */

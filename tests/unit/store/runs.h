@@ -42,6 +42,8 @@ void run_points(const char *operation, const char *fault, uint64_t n);
 
 /* Makes the newest claim look old, as if its writer, which is this process, were long dead. */
 void run_age_lock(fault_disk *d);
+/* By so many seconds. */
+void run_age_lock_by(fault_disk *d, int64_t seconds);
 
 /*
  * The judge: reads the run (every manifest found is whole with its chain and every byte of its shards right; promises are

@@ -10,6 +10,15 @@
 #include "format/runfile.h"
 #include "runs.h"
 
+static bool in_objects;
+
+/* Each test runs on a disk and in an object store. */
+static fault_disk *
+disk_new(void)
+{
+    return in_objects ? fault_objects_new() : fault_disk_new();
+}
+
 static ckpi_store *
 writer(fault_disk *d)
 {
@@ -74,7 +83,7 @@ test_one_writer(void **state)
 {
     (void)state;
     ckp_error err;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_store *s = writer(d), *r = NULL;
     assert_int_equal(ckpi_store_epoch(s), 1);
     assert_status(try_open(d, &err), CKP_EBUSY);
@@ -93,7 +102,7 @@ static void
 test_dead_process(void **state)
 {
     (void)state;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_lockfile l = forge(d, 5);
     const pid_t child = fork();
     if (child == 0)
@@ -110,7 +119,7 @@ static void
 test_pid_used_again(void **state)
 {
     (void)state;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_lockfile l = forge(d, 5);
     put_claim(d, &l);
     assert_status(try_open(d, NULL), CKP_EBUSY);         /* our own pid and start time: alive */
@@ -125,7 +134,7 @@ test_elsewhere_only_expires(void **state)
 {
     (void)state;
     for (int what = 0; what < 3; what++) {
-        fault_disk *d = fault_disk_new();
+        fault_disk *d = disk_new();
         ckpi_lockfile l = forge(d, 5);
         l.owner.pid = 1 << 22;                           /* beyond pid_max on most systems: certainly not here */
         if (what == 0)
@@ -150,7 +159,7 @@ static void
 test_clock_ahead(void **state)
 {
     (void)state;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_lockfile l = forge(d, 5);
     snprintf(l.owner.host, sizeof l.owner.host, "elsewhere");
     l.time += 60;
@@ -166,7 +175,7 @@ static void
 test_other_run_and_garbage(void **state)
 {
     (void)state;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_lockfile l = forge(d, 5);
     l.run_id.lo ^= 1;
     put_claim(d, &l);
@@ -197,7 +206,7 @@ test_fencing(void **state)
     (void)state;
     ckp_error err;
     trace t = {0};
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_store *old = writer(d), *new = NULL;
     assert_ok(trace_save(&t, old, 1, NULL, NULL));
     assert_ok(trace_save(&t, old, 2, NULL, NULL));
@@ -219,7 +228,7 @@ static void
 test_fenced_at_commit(void **state)
 {
     (void)state;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_store *old = writer(d), *new = NULL;
     ckpi_attempt *a = NULL;
     ckpi_writer *w = NULL;
@@ -251,7 +260,7 @@ static void
 test_lock_removed(void **state)
 {
     (void)state;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_store *s = writer(d);
     fault_remove(d, "lock/epoch-00000001.json");
     assert_status(ckpi_store_refresh(s, NULL), CKP_EBUSY);
@@ -264,12 +273,79 @@ static void
 test_refresh(void **state)
 {
     (void)state;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_store *s = writer(d);
     run_age_lock(d);
     assert_ok(ckpi_store_refresh(s, NULL));
     assert_true(llabs((long long)(get_claim(d, 1).time - ckpi_now_unix())) < 60);
     assert_status(try_open(d, NULL), CKP_EBUSY);
+    ckpi_store_free(s);
+    fault_disk_free(d);
+}
+
+/* An attempt with a shard, and what its manifest needs but for the base. */
+static ckpi_manifest *
+begin_delta(ckpi_store *s, ckpi_attempt **a, const ckpi_manifest *base, const char *base_dir)
+{
+    ckpi_writer *w = NULL;
+    ckpi_id hash;
+    char name[CKPI_DIR_NAME_MAX];
+    ckpi_manifest *m = ckpi_manifest_new();
+    assert_ok(ckpi_store_begin(s, 99, a, NULL));
+    assert_ok(ckpi_store_shard(s, *a, 0, 1, &w, NULL));
+    assert_ok(ckpi_writer_put(w, "x", 1, NULL));
+    assert_ok(ckpi_writer_finish(w, NULL));
+    assert_ok(ckpi_writer_hash(w, &hash, NULL));
+    ckpi_writer_free(w);
+    ckpi_shard_name(name, 0, 1);
+    assert_ok(ckpi_manifest_add_shard(m, name, 1, hash, hash, NULL));
+    assert_ok(ckpi_manifest_set(&m->profile, "lossless", NULL));
+    assert_ok(ckpi_manifest_set(&m->base_dir, base_dir, NULL));
+    m->kind = CKPI_CKPT_DELTA;
+    m->base = base->content;
+    m->chain = base->chain + 1;
+    m->content = hash;
+    return m;
+}
+
+/* Claims count whole seconds: one that was written in this second is not yet due. */
+static void
+wait_past(int64_t second)
+{
+    while (ckpi_now_unix() <= second)
+        usleep(20000);
+}
+
+/* Where each request takes long, listing and looking at a chain may outlast a claim: it is refreshed on the way. */
+static void
+test_kept_while_slow(void **state)
+{
+    (void)state;
+    const ckpi_store_options quick = {.lock_expiry_s = 4};
+    fault_disk *d = disk_new();
+    ckpi_store *s = NULL;
+    ckpi_attempt *a = NULL;
+    ckpi_chain chain = CKPI_CHAIN_INIT;
+    char dir[5][CKPI_DIR_NAME_MAX];
+    assert_ok(ckpi_store_open(&s, fault_mount(d), CKPI_STORE_WRITE, &quick, NULL));
+    for (uint64_t step = 1; step <= 4; step++)
+        assert_ok(run_save(s, step, step > 1 ? dir[step - 1] : NULL, 1, dir[step], NULL));
+    assert_ok(ckpi_store_chain(s, dir[4], &chain, NULL));
+    ckpi_manifest *m = begin_delta(s, &a, chain.m[3], dir[4]);
+    int64_t was = get_claim(d, 1).time;
+    wait_past(was);
+    fault_slow(d, 80);
+    assert_ok(ckpi_store_commit(s, a, m, NULL));
+    fault_slow(d, 0);
+    assert_true(get_claim(d, 1).time > was);
+    was = get_claim(d, 1).time;
+    wait_past(was);
+    fault_slow(d, 80);
+    assert_ok(ckpi_store_retain(s, &LAST_ONE, NULL, NULL));
+    fault_slow(d, 0);
+    assert_true(get_claim(d, 1).time > was);
+    ckpi_chain_free(&chain);
+    ckpi_manifest_free(m);
     ckpi_store_free(s);
     fault_disk_free(d);
 }
@@ -338,7 +414,7 @@ test_fork(void **state)
 {
     (void)state;
     int status = -1;
-    fault_disk *d = fault_disk_new();
+    fault_disk *d = disk_new();
     ckpi_store *s = writer(d);
     ckpi_attempt *a = NULL;
     assert_ok(run_save(s, 1, NULL, 1, NULL, NULL));
@@ -369,8 +445,11 @@ main(void)
         cmocka_unit_test(test_fenced_at_commit),
         cmocka_unit_test(test_lock_removed),
         cmocka_unit_test(test_refresh),
+        cmocka_unit_test(test_kept_while_slow),
         cmocka_unit_test(test_wait),
         cmocka_unit_test(test_fork),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests_name("on a disk", tests, NULL, NULL);
+    in_objects = true;
+    return failed + cmocka_run_group_tests_name("in an object store", tests, NULL, NULL);
 }
