@@ -37,6 +37,7 @@ FIELDS = ("commit", "coding", "seed", "machine", "compiler", "task", "system", "
           "loss", "loss_plain", "gap", "slope", "saved_gap", "final_gap", "step_s", "stall_s", "save_s", "eval_s", "evaluations", "restore_s",
           "run_s")  # fmt: skip
 KEY = ("task", "system", "setting", "restores", "seed")
+LOADED = ("minilm",)  # tasks that go on from somebody's weights: they are the base model of its runs
 SWEEP = ("small:2", "resume:0.6", "resume:0.3", "resume:0.1")  # ckpress's curve, with resume and small
 FLOOR, SEEDS = 6, 3  # uninterrupted runs; runs of everything else
 Row = dict[str, Any]
@@ -135,13 +136,14 @@ class Bench:
         self.only = os.environ.get("ONLY", "")
         self.width = int(os.environ.get("JOBS", "2"))
         self.commits = {kind: commit(kind) for kind in SOURCES}
-        self.codings = {profile: fingerprint(profile) for profile in PROFILES} if self.only in ("", "ckpress") else {}
+        self.codings = {(profile, base): fingerprint(profile, base) for profile in PROFILES for base in (False, True)} if self.only in ("", "ckpress") else {}
         self.machine, self.compiler = machine()
         self.failed, self.left = 0, 0
 
-    def coding(self, system: str, setting: str) -> str:
+    def coding(self, task: str, system: str, setting: str) -> str:
         """What stands for the library that a row of it was measured with."""
-        return self.codings[options("ckpress" if system == "chain" else system, setting.split()[0])[0]]
+        profile, _ = options("ckpress" if system == "chain" else system, setting.split()[0])
+        return self.codings[profile, task in LOADED]
 
     def _missing(self, task: str, results: Results) -> list[Job]:
         out, told = [], set()
@@ -154,7 +156,7 @@ class Bench:
                 told.add((system, setting))
                 print(f"{task} {system} {setting}: skipped, {why}", flush=True)
             name = f"{setting} 32" if system == "chain" else setting  # the last row of a chain
-            same = {"coding": self.coding(system, setting)} if kind_of(system) == "ckpress" else {"commit": self.commits[kind_of(system)]}
+            same = {"coding": self.coding(task, system, setting)} if kind_of(system) == "ckpress" else {"commit": self.commits[kind_of(system)]}
             key = {**same, "task": task, "system": system, "setting": name, "restores": restores, "seed": seed}
             if not why and not results.find(**key):
                 out.append(job)
@@ -191,7 +193,7 @@ class Bench:
             return
         for row in rows:
             kind = kind_of(row["system"])
-            coding = self.coding(row["system"], row["setting"]) if kind == "ckpress" else ""
+            coding = self.coding(row["task"], row["system"], row["setting"]) if kind == "ckpress" else ""
             results.add({"commit": self.commits[kind], "coding": coding, "machine": self.machine, "compiler": self.compiler, **row})
             print(" ".join(f"{k} {row[k]:.4g}" if isinstance(row[k], float) else str(row[k])
                            for k in (*KEY, "loss", "gap", "bits", "run_s") if k in row), flush=True)  # fmt: skip

@@ -104,10 +104,10 @@ def _run(place: pathlib.Path, system: str, setting: str, adam: bool, base: bool)
     return seen
 
 
-def fingerprint(profile: str) -> str:
-    """Twelve hexadecimal digits of every decoded element and of the bytes by role, for Adam with and without a base model, and for SGD."""
+def fingerprint(profile: str, base: bool) -> str:
+    """Twelve hexadecimal digits of every decoded element and of the bytes by role, for a training on a base model, or else for Adam and SGD."""
     all_of = hashlib.sha256()
-    for run in (r for r in RUNS if options(*r[:2])[0] == profile):
+    for run in (r for r in RUNS if options(*r[:2])[0] == profile and r[3] == base):
         with tempfile.TemporaryDirectory() as place:
             for part in _run(pathlib.Path(place), *run):
                 all_of.update(part)
@@ -115,4 +115,4 @@ def fingerprint(profile: str) -> str:
 
 
 if __name__ == "__main__":
-    print(*(f"{profile} {fingerprint(profile)}" for profile in PROFILES), sep="\n")
+    print(*(f"{profile} {base} {fingerprint(profile, base)}" for profile in PROFILES for base in (False, True)), sep="\n")

@@ -48,7 +48,7 @@ ckpi_profile_settings(const ckp_coding *c)
     /* Common to all lossy profiles: clamps of DESIGN section 3 item 2, v at two octaves, small tensors 16 times finer.
        docs/decisions has what was measured for keys (1), vstay (6), f, mshare and mstep (9), average (13). */
     ckpi_settings s = {.lossy = true, .f = 1.6, .clamp_lo = 0.25, .clamp_hi = 1.5, .k_move = 64.0, .average = 0.2, .vstep = 512, .vstay = 0.75,
-                       .mthree = true, .mshare = 0.03, .mstep = 6.5, .fine_shift = 4};
+                       .mthree = true, .mshare = 0.035, .mstep = 6.5, .fine_shift = 4};
 
     switch (c->profile) {
     case CKP_PROFILE_LOSSLESS:

@@ -247,7 +247,7 @@ ckpi_session_skip(ckp_run *run)
 /* What fine-tuning does lies in small movements from a model that was trained to the end: steps of so much less of them (decision 12). */
 #define BASE_MODEL_FINER (1.0 / 6.5)
 /* A short training of a good model has more signal in its gradients' averages than a long one from scratch. */
-#define BASE_MODEL_MOMENTS 2.0
+#define BASE_MODEL_MOMENTS 1.8
 /* Of averages, in movements of the weights. */
 #define BASE_MODEL_AVERAGE 2.0
 /* Of weights to pass on, in movements: well below what was learned. */

@@ -154,7 +154,7 @@ def test_a_run_that_stands_there_is_skipped(tmp_path, monkeypatch):
     todo = bench._missing("gpt", results)
     assert ("plain", "", 0, 1) in todo
     results.add({"commit": bench.commits["plain"], "task": "gpt", "system": "plain", "setting": "", "restores": 0, "seed": 1})
-    results.add({"commit": "other", "coding": bench.coding("ckpress", "small"), "task": "gpt", "system": "ckpress", "setting": "small", "restores": 10, "seed": 1})
+    results.add({"commit": "other", "coding": bench.coding("gpt", "ckpress", "small"), "task": "gpt", "system": "ckpress", "setting": "small", "restores": 10, "seed": 1})
     results.add({"commit": bench.commits["ckpress"], "coding": "other", "task": "gpt", "system": "ckpress", "setting": "resume", "restores": 10, "seed": 1})
     assert bench._missing("gpt", results) == [j for j in todo if j not in (("plain", "", 0, 1), ("ckpress", "small", 10, 1))]
     bench.run("gpt", results)  # no time is left: nothing is begun
@@ -164,10 +164,10 @@ def test_a_run_that_stands_there_is_skipped(tmp_path, monkeypatch):
 def test_coding_has_a_fingerprint(monkeypatch):
     run = quality_coding.RUNS[0]
     monkeypatch.setattr(quality_coding, "RUNS", (run,))
-    one = quality_coding.fingerprint("resume")
-    assert quality_coding.fingerprint("resume") == one != quality_coding.fingerprint("small")
+    one = quality_coding.fingerprint("resume", False)
+    assert quality_coding.fingerprint("resume", False) == one != quality_coding.fingerprint("small", False)
     monkeypatch.setattr(quality_coding, "RUNS", ((run[0], "resume:0.9", *run[2:]),))
-    assert quality_coding.fingerprint("resume") != one
+    assert quality_coding.fingerprint("resume", False) != one
 
 
 def test_systems_that_this_build_lacks_are_named():

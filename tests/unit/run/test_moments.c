@@ -5,7 +5,7 @@
 #include "model.h"
 
 enum { ROWS = 96, COLS = 256 };
-#define SHARE 0.03               /* of resume */
+#define SHARE 0.035              /* of resume */
 
 /* Weights "a" and "b"; b's gradients are `times` as large as a's. */
 static void
