@@ -192,7 +192,7 @@ next_writer(fault_disk *d, trace *t)
 }
 
 /* More than its calls. */
-#define NEXT_LIFE 120u
+#define NEXT_LIFE 220u
 
 /* Whether it was at a put of the life. */
 static bool
