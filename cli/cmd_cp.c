@@ -93,12 +93,25 @@ run_copy(const cli_args *a, const cli_place *from, const char *dest)
     return cli_told(st, &e);
 }
 
+/* Else a directory "s3:" would be made. */
+static int
+refuse_url(const char *path)
+{
+    if (strstr(path, "://") == NULL)
+        return CLI_OK;
+    return cli_fail(CLI_USAGE, "%s: runs are copied from directory to directory: give a path.", path);
+}
+
 static int
 cp(const cli_args *a)
 {
     cli_place from;
 
-    int code = cli_place_parse(&from, a->arg[0]);
+    int code = refuse_url(a->arg[0]);
+    if (code == CLI_OK)
+        code = refuse_url(a->arg[1]);
+    if (code == CLI_OK)
+        code = cli_place_parse(&from, a->arg[0]);
     if (code != CLI_OK)
         return code;
     code = strcmp(a->arg[1], "-") == 0 ? cli_fail(CLI_USAGE, "a run is a directory: it cannot go to a pipe.") : run_copy(a, &from, a->arg[1]);

@@ -43,3 +43,6 @@ echo "-- damage"
 flip run/step-00000020-*/shard* 400
 code ckpress cp run left -v 2>&1 | hide
 steps left
+code ckpress cp s3://bucket/run fresh
+code ckpress cp run s3://bucket/run
+ls -d s3: 2>/dev/null || echo "no directory was made of a URL"

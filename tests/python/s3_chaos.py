@@ -9,6 +9,7 @@ request meets silence. Ends with lines `MUST name value bar ok|short`.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import dataclasses
 import json
 import os
@@ -22,13 +23,13 @@ import time
 
 import ckpress
 import s3_servers
-from s3_servers import BUCKET, CannotStart, Proxy, Server, Silence
+from s3_servers import BUCKET, Proxy, Server, Silence
 
 TRAINER = pathlib.Path(__file__).parent / "url_trainer.py"
 SHARES = {"throttled": 0.05, "failed": 0.01, "refused": 0.005, "hung": 0.002, "lost": 0.01, "cut": 0.01}
 TRY_SECONDS = 2.0
 UNCOMMITTED = ("incomplete", "deleting")
-TIME_LIMIT = 240  # seconds of one training, all its lives together
+TIME_LIMIT = 600  # seconds of one training, all its lives together
 
 
 @dataclasses.dataclass
@@ -66,7 +67,7 @@ def one_life(process, steps_more, chance):
     """Until it ends or is killed in that save; what it restored, and the highest step that it called committed."""
     first = process.stdout.readline()
     if not first.startswith("restored "):
-        raise SystemExit(f"the training does not start (exit {process.wait()})")
+        raise RuntimeError(f"the training does not start (exit {process.wait()})")
     restored = committed = int(first.split()[1])
     target = f"save {restored + steps_more}\n" if steps_more else None
     for line in process.stdout:
@@ -87,7 +88,7 @@ def run(options, direct, url, folder, steps, kills, seed):
     found, chance, safe = Found(), random.Random(seed), 0
     whole, end = pathlib.Path(folder) / "whole", pathlib.Path(folder) / "end"
     if start(url + "-whole", steps, whole, direct).wait() != 0:
-        raise SystemExit("the training does not end even when it is left alone")
+        raise RuntimeError("the training does not end even when it is left alone")
     limit = time.monotonic() + TIME_LIMIT
     while True:
         process = start(url, steps, end, options)
@@ -104,7 +105,7 @@ def run(options, direct, url, folder, steps, kills, seed):
         if code == 0:
             break
         if code != -signal.SIGKILL:
-            raise SystemExit(f"the training failed by itself (exit {code})")
+            raise RuntimeError(f"the training failed by itself (exit {code})")
         found.kills += 1
     rows = ckpress.list_run(url, storage=direct)
     found.left = sum(r.health.partition(":")[0] in UNCOMMITTED for r in rows)
@@ -156,11 +157,15 @@ def silence(deadline):
 
 
 def must(name, value, bar, ok):
-    print(f"MUST s3_{name} {value:.4g} {bar:g} {'ok' if ok else 'short'}", flush=True)
-    return ok
+    return f"MUST s3_{name} {value:.4g} {bar:g} {'ok' if ok else 'short'}"
 
 
-def over(kind, folder, steps, kills, seed):
+def over(kind, steps, kills, seed):
+    with tempfile.TemporaryDirectory() as folder:
+        return over_in(folder, kind, steps, kills, seed)
+
+
+def over_in(folder, kind, steps, kills, seed):
     server = Server(kind, folder)
     proxy = Proxy(server.port, seed, **SHARES)
     try:
@@ -172,7 +177,7 @@ def over(kind, folder, steps, kills, seed):
         proxy.close()
         server.close()
     counts = ", ".join(f"{proxy.count[name]} {name}" for name in s3_servers.FAULTS)
-    print(f"{kind}: {found.kills} kills, {found.committed} checkpoints at the end; {proxy.count['requests']} requests: {counts}; {time.monotonic() - began:.0f} s")
+    print(f"{kind}: {found.kills} kills, {found.committed} checkpoints at the end; {proxy.count['requests']} requests: {counts}; {time.monotonic() - began:.0f} s", flush=True)
     return [
         must(f"{kind}_kills_survived", found.kills, kills, found.kills >= kills),
         must(f"{kind}_faults", proxy.faults(), kills * 10, proxy.faults() >= kills * 10),
@@ -186,26 +191,23 @@ def over(kind, folder, steps, kills, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--kills", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("CKP_SEED") or 1))
     parser.add_argument("--server", choices=s3_servers.SERVERS, action="append")
     args = parser.parse_args()
     print(f"seed {args.seed}; of all requests: " + ", ".join(f"{share:.1%} {name}" for name, share in SHARES.items()))
-    ok = []
-    for kind in args.server or s3_servers.SERVERS:
-        needs = s3_servers.missing(kind)
+    kinds = args.server or s3_servers.SERVERS
+    for needs in map(s3_servers.missing, kinds):
         if needs is not None:
             raise SystemExit(f"needs {needs}: pip install {needs}")
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                ok += over(kind, folder, args.steps, args.kills, args.seed)
-            except CannotStart as e:
-                raise SystemExit(str(e)) from None
+    # side by side: each is one training on one thread, and waits half of the time
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        lines = [line for found in pool.map(lambda kind: over(kind, args.steps, args.kills, args.seed), kinds) for line in found]
     longest, named, n = silence(deadline=2.0)
-    ok.append(must("silence_in_deadlines", longest, 1.25, longest <= 1.25))
-    ok.append(must("silence_named", named, n, named == n))
-    sys.stdout.flush()
-    os._exit(0 if all(ok) else 1)  # threads that still wait for the silent server
+    lines.append(must("silence_in_deadlines", longest, 1.25, longest <= 1.25))
+    lines.append(must("silence_named", named, n, named == n))
+    print("\n".join(lines), flush=True)
+    os._exit(0 if all(line.endswith(" ok") for line in lines) else 1)  # threads that still wait for the silent server
 
 
 if __name__ == "__main__":

@@ -231,7 +231,7 @@ next_writer(fault_disk *d, trace *t)
 }
 
 /* More than its calls. */
-#define NEXT_LIFE 200u
+#define NEXT_LIFE 220u
 
 /* Whether it was at a put of the life. */
 static bool
