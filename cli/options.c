@@ -36,6 +36,8 @@ const cli_option cli_options[CLI_OPT_COUNT] = {
     [CLI_OPT_EXIT_CODE] = {0, "exit-code", NULL, NULL, "End with 7 when there is a difference, not with 0."},
     [CLI_OPT_STEP] = {0, "step", "N", NULL, "The checkpoint of step N; may be given again."},
     [CLI_OPT_NEWEST] = {0, "newest", NULL, NULL, "The newest checkpoint."},
+    [CLI_OPT_DROP_OPTIMIZER] = {0, "drop-optimizer", NULL, NULL, "Drop first moments."},
+    [CLI_OPT_OLDER_THAN] = {0, "older-than", "N", NULL, "Keep those of the newest N checkpoints: 10 unless given."},
     [CLI_OPT_IN_ORDER] = {0, "in-order", NULL, NULL, "Steps 1, 2, 3 ..., in the order of the files."},
     [CLI_OPT_TO] = {0, "to", "KIND", "safetensors pt hf", "safetensors, pt, or hf: a model's weights for transformers."},
     [CLI_OPT_MAX_FILE] = {0, "max-file", "SIZE", NULL, "hf: most bytes of tensors in one file; 5G unless given."},
@@ -277,6 +279,8 @@ set(cli_args *a, cli_opt opt, const char *value)
     case CLI_OPT_EXIT_CODE: a->exit_code = true; break;
     case CLI_OPT_STEP: return add_step(a, value);
     case CLI_OPT_NEWEST: a->newest = true; break;
+    case CLI_OPT_DROP_OPTIMIZER: a->drop_optimizer = true; break;
+    case CLI_OPT_OLDER_THAN: return set_number(&a->older_than, UINT64_MAX, opt, value);
     case CLI_OPT_IN_ORDER: a->in_order = true; break;
     case CLI_OPT_TO: return set_to(a, value);
     case CLI_OPT_MAX_FILE: return set_size(&a->max_file, opt, value);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CKPRESS_H
 #define CKPRESS_H
-/* Everything: see run.h for runs, run_copy.h, run_diff.h, run_prune.h, run_repair.h and run_verify.h for runs at rest, run_file.h and run_export.h for files, run_plan.h for plans, state.h for what is saved. */
+/* Everything: see run.h for runs, run_copy.h, run_diff.h, run_prune.h, run_repair.h, run_rewrite.h and run_verify.h for runs at rest, run_file.h and run_export.h for files, run_plan.h for plans, state.h for what is saved. */
 #include <ckpress/base.h>
 #include <ckpress/plan.h>
 #include <ckpress/run.h>
@@ -13,6 +13,7 @@
 #include <ckpress/run_plan.h>
 #include <ckpress/run_prune.h>
 #include <ckpress/run_repair.h>
+#include <ckpress/run_rewrite.h>
 #include <ckpress/run_verify.h>
 #include <ckpress/state.h>
 #endif

@@ -24,6 +24,7 @@ from ._ranks import assist
 from ._repair import Repaired, RepairedCheckpoint, repair
 from ._retention import Fate, Pruned, prune
 from ._steps import Planned, PlannedTensor, plan
+from ._rewrite import Rewritten, RewrittenCheckpoint, rebase, thin
 from ._weights import load_weights, save_weights
 from .errors import (
     AccessError,
@@ -89,6 +90,8 @@ __all__ = [
     "Pruned",
     "Repaired",
     "RepairedCheckpoint",
+    "Rewritten",
+    "RewrittenCheckpoint",
     "Salvaged",
     "StateError",
     "TruncatedError",
@@ -110,9 +113,11 @@ __all__ = [
     "open",
     "plan",
     "prune",
+    "rebase",
     "repair",
     "salvage",
     "save",
     "save_weights",
+    "thin",
     "verify",
 ]
