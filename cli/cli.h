@@ -75,10 +75,9 @@ typedef enum cli_opt {
 typedef struct cli_option {
     char letter;             /* 0: none */
     const char *name;        /* long, without dashes */
-    const char *value;       /* what its value is called; NULL: takes none */
+    const char *value;       /* what its value is called; NULL: takes none; "[=NAME]": may take one, after "=" only */
     const char *choices;     /* for completion: words, "file", "dir", or NULL */
     const char *help;        /* one line */
-    bool optional;           /* its value, which then comes after "=" only */
 } cli_option;
 extern const cli_option cli_options[CLI_OPT_COUNT];
 

@@ -21,8 +21,8 @@ const cli_option cli_options[CLI_OPT_COUNT] = {
     [CLI_OPT_FORMAT] = {0, "format", "NAME", "npy bin safetensors", "npy, bin (the elements alone) or safetensors, whatever PATH ends in."},
     [CLI_OPT_AS] = {0, "as", "TYPE", "f32", "Widen bf16 or f16 to f32, exactly."},
     [CLI_OPT_STRUCTURE] = {0, "structure", NULL, NULL, "Check structure only, which is the default: read no stored data."},
-    [CLI_OPT_DATA] = {0, "data", "SHARE", NULL, "Check the hash of every stored chunk too, or of a SHARE of them: --data=5%.", true},
-    [CLI_OPT_DECODE] = {0, "decode", "SHARE", NULL, "Decode every chunk, or a SHARE of them, and check the hash of what comes out too.", true},
+    [CLI_OPT_DATA] = {0, "data", "[=SHARE]", NULL, "Check the hash of every stored chunk too, or of a SHARE of them: --data=5%."},
+    [CLI_OPT_DECODE] = {0, "decode", "[=SHARE]", NULL, "Decode every chunk, or a SHARE of them, and check the hash of what comes out too."},
     [CLI_OPT_MAX_TIME] = {0, "max-time", "TIME", NULL, "End after TIME: seconds, or with s, m, h."},
     [CLI_OPT_SEED] = {0, "seed", "N", NULL, "Which chunks a SHARE takes; drawn, and told, unless it is given."},
     [CLI_OPT_ONLY] = {0, "only", "NAME", NULL, "Just the tensors of one object of a run, by their own names: model, for instance."},
@@ -318,7 +318,7 @@ parse_long(cli_args *a, words *w, const char *word)
         const cli_option *o = &cli_options[i];
         if ((w->c->options & CLI_HAS(i)) == 0 || strlen(o->name) != len - 2 || strncmp(o->name, word + 2, len - 2) != 0)
             continue;
-        if (o->optional)
+        if (o->value != NULL && o->value[0] == '[')
             return set(a, (cli_opt)i, equal != NULL ? equal + 1 : NULL);
         if (o->value == NULL)
             return equal == NULL ? set(a, (cli_opt)i, NULL) : cli_fail(CLI_USAGE, "--%s takes no value.", o->name);
