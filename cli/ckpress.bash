@@ -20,12 +20,13 @@ _ckpress() {
     --keep-best) return ;;
     --max-bytes) return ;;
     --step) return ;;
+    --older-than) return ;;
     --to) COMPREPLY=($(compgen -W "safetensors pt hf" -- "$word")); return ;;
     --max-file) return ;;
     --threads|-T) return ;;
     esac
     if [ "$COMP_CWORD" = 1 ] || [ "${COMP_WORDS[1]}" = help ]; then
-        COMPREPLY=($(compgen -W "compress decompress plan info ls log diff verify extract export import report cp prune repair salvage help version" -- "$word"))
+        COMPREPLY=($(compgen -W "compress decompress plan info ls log diff verify extract export import report cp prune thin rebase repair salvage help version" -- "$word"))
         return
     fi
     case ${COMP_WORDS[1]} in
@@ -43,6 +44,8 @@ _ckpress() {
     report) options="-o --output -f --force --json -q --quiet -h --help " ;;
     cp) options="-n --dry-run --step --newest --json --progress -q --quiet -v --verbose -h --help " ;;
     prune) options="-n --dry-run --keep-last --keep-every --keep-best --max-bytes --json -q --quiet -h --help " ;;
+    thin) options="--base -n --dry-run --drop-optimizer --older-than -T --threads --json --progress -q --quiet -h --help " ;;
+    rebase) options="--base -n --dry-run -T --threads --json --progress -q --quiet -h --help " ;;
     repair) options="-n --dry-run --data --delete --json --progress -q --quiet -h --help " ;;
     salvage) options="-o --output -f --force --base --json -q --quiet -v --verbose -h --help " ;;
     help) options="--man --completion -q --quiet -h --help " ;;

@@ -52,6 +52,8 @@ typedef enum cli_opt {
     CLI_OPT_EXIT_CODE,
     CLI_OPT_STEP,
     CLI_OPT_NEWEST,
+    CLI_OPT_DROP_OPTIMIZER,
+    CLI_OPT_OLDER_THAN,
     CLI_OPT_IN_ORDER,
     CLI_OPT_TO,
     CLI_OPT_MAX_FILE,
@@ -73,16 +75,16 @@ typedef enum cli_opt {
 typedef struct cli_option {
     char letter;             /* 0: none */
     const char *name;        /* long, without dashes */
-    const char *value;       /* what its value is called; NULL: takes none */
+    const char *value;       /* what its value is called; NULL: takes none; "[=NAME]": may take one, after "=" only */
     const char *choices;     /* for completion: words, "file", "dir", or NULL */
     const char *help;        /* one line */
-    bool optional;           /* its value, which then comes after "=" only */
 } cli_option;
 extern const cli_option cli_options[CLI_OPT_COUNT];
 
 /* A parsed command line. Strings point into argv. */
 typedef struct cli_args {
     const char *output, *format, *only, *to;
+    uint64_t older_than;     /* 0: not given */
     uint64_t max_file;       /* 0: not given */
     const char **base;       /* nearest first; owned */
     size_t n_base;
@@ -100,7 +102,7 @@ typedef struct cli_args {
     char *metric;            /* of rules, owned */
     uint64_t *step;          /* owned */
     size_t n_step;
-    bool in_order, all, as_f32, dry_run, exit_code, force, json, man, newest, completion, progress, quiet, remove, reverse, verbose, has_seed, help;
+    bool drop_optimizer, in_order, all, as_f32, dry_run, exit_code, force, json, man, newest, completion, progress, quiet, remove, reverse, verbose, has_seed, help;
 } cli_args;
 
 typedef struct cli_command {
@@ -115,7 +117,7 @@ typedef struct cli_command {
 
 /* NULL-terminated. */
 extern const cli_command *const cli_commands[];
-extern const cli_command cli_cmd_compress, cli_cmd_decompress, cli_cmd_plan, cli_cmd_info, cli_cmd_ls, cli_cmd_log, cli_cmd_diff, cli_cmd_verify, cli_cmd_salvage, cli_cmd_repair, cli_cmd_export, cli_cmd_import,
+extern const cli_command cli_cmd_compress, cli_cmd_decompress, cli_cmd_plan, cli_cmd_info, cli_cmd_ls, cli_cmd_log, cli_cmd_diff, cli_cmd_verify, cli_cmd_salvage, cli_cmd_repair, cli_cmd_thin, cli_cmd_rebase, cli_cmd_export, cli_cmd_import,
     cli_cmd_extract, cli_cmd_prune, cli_cmd_cp, cli_cmd_report, cli_cmd_help, cli_cmd_version;
 const cli_command *cli_find(const char *name);
 

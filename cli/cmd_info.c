@@ -322,6 +322,7 @@ print_json(const facts *f)
     cli_json_str(&j, "content", f->i.content_id);
     cli_json_str(&j, "base", f->i.is_delta ? f->i.base_id : NULL);
     cli_json_str(&j, "base_model", ckp_checkpoint_base_model(f->ck));
+    cli_json_str(&j, "dropped", ckp_checkpoint_dropped(f->ck));
     cli_json_u64(&j, "chain_length", f->i.chain);
     cli_json_open(&j, "chain", '[');
     for (size_t i = 0; i < f->n_chain; i++)

@@ -24,8 +24,8 @@ option_text(char *out, size_t cap, const cli_option *o)
     char letter[8] = "    ";
     if (o->letter != 0)
         (void)snprintf(letter, sizeof letter, "-%c, ", o->letter);
-    (void)snprintf(out, cap, "%s--%s%s%s%s", letter, o->name, o->optional ? "[=" : o->value != NULL ? " " : "", o->value != NULL ? o->value : "",
-                   o->optional ? "]" : "");
+    const bool optional = o->value != NULL && o->value[0] == '[';
+    (void)snprintf(out, cap, "%s--%s%s%s", letter, o->name, o->value != NULL && !optional ? " " : "", o->value != NULL ? o->value : "");
 }
 
 void
@@ -167,7 +167,7 @@ bash_values(void)
 {
     for (int i = 0; i < CLI_OPT_COUNT; i++) {
         const cli_option *o = &cli_options[i];
-        if (o->value == NULL || o->optional)
+        if (o->value == NULL || o->value[0] == '[')
             continue;
         (void)printf("    --%s", o->name);
         if (o->letter != 0)

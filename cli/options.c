@@ -21,8 +21,8 @@ const cli_option cli_options[CLI_OPT_COUNT] = {
     [CLI_OPT_FORMAT] = {0, "format", "NAME", "npy bin safetensors", "npy, bin (the elements alone) or safetensors, whatever PATH ends in."},
     [CLI_OPT_AS] = {0, "as", "TYPE", "f32", "Widen bf16 or f16 to f32, exactly."},
     [CLI_OPT_STRUCTURE] = {0, "structure", NULL, NULL, "Check structure only, which is the default: read no stored data."},
-    [CLI_OPT_DATA] = {0, "data", "SHARE", NULL, "Check the hash of every stored chunk too, or of a SHARE of them: --data=5%.", true},
-    [CLI_OPT_DECODE] = {0, "decode", "SHARE", NULL, "Decode every chunk, or a SHARE of them, and check the hash of what comes out too.", true},
+    [CLI_OPT_DATA] = {0, "data", "[=SHARE]", NULL, "Check the hash of every stored chunk too, or of a SHARE of them: --data=5%."},
+    [CLI_OPT_DECODE] = {0, "decode", "[=SHARE]", NULL, "Decode every chunk, or a SHARE of them, and check the hash of what comes out too."},
     [CLI_OPT_MAX_TIME] = {0, "max-time", "TIME", NULL, "End after TIME: seconds, or with s, m, h."},
     [CLI_OPT_SEED] = {0, "seed", "N", NULL, "Which chunks a SHARE takes; drawn, and told, unless it is given."},
     [CLI_OPT_ONLY] = {0, "only", "NAME", NULL, "Just the tensors of one object of a run, by their own names: model, for instance."},
@@ -36,6 +36,8 @@ const cli_option cli_options[CLI_OPT_COUNT] = {
     [CLI_OPT_EXIT_CODE] = {0, "exit-code", NULL, NULL, "End with 7 when there is a difference, not with 0."},
     [CLI_OPT_STEP] = {0, "step", "N", NULL, "The checkpoint of step N; may be given again."},
     [CLI_OPT_NEWEST] = {0, "newest", NULL, NULL, "The newest checkpoint."},
+    [CLI_OPT_DROP_OPTIMIZER] = {0, "drop-optimizer", NULL, NULL, "Drop first moments."},
+    [CLI_OPT_OLDER_THAN] = {0, "older-than", "N", NULL, "Keep those of the newest N checkpoints: 10 unless given."},
     [CLI_OPT_IN_ORDER] = {0, "in-order", NULL, NULL, "Steps 1, 2, 3 ..., in the order of the files."},
     [CLI_OPT_TO] = {0, "to", "KIND", "safetensors pt hf", "safetensors, pt, or hf: a model's weights for transformers."},
     [CLI_OPT_MAX_FILE] = {0, "max-file", "SIZE", NULL, "hf: most bytes of tensors in one file; 5G unless given."},
@@ -277,6 +279,8 @@ set(cli_args *a, cli_opt opt, const char *value)
     case CLI_OPT_EXIT_CODE: a->exit_code = true; break;
     case CLI_OPT_STEP: return add_step(a, value);
     case CLI_OPT_NEWEST: a->newest = true; break;
+    case CLI_OPT_DROP_OPTIMIZER: a->drop_optimizer = true; break;
+    case CLI_OPT_OLDER_THAN: return set_number(&a->older_than, UINT64_MAX, opt, value);
     case CLI_OPT_IN_ORDER: a->in_order = true; break;
     case CLI_OPT_TO: return set_to(a, value);
     case CLI_OPT_MAX_FILE: return set_size(&a->max_file, opt, value);
@@ -314,7 +318,7 @@ parse_long(cli_args *a, words *w, const char *word)
         const cli_option *o = &cli_options[i];
         if ((w->c->options & CLI_HAS(i)) == 0 || strlen(o->name) != len - 2 || strncmp(o->name, word + 2, len - 2) != 0)
             continue;
-        if (o->optional)
+        if (o->value != NULL && o->value[0] == '[')
             return set(a, (cli_opt)i, equal != NULL ? equal + 1 : NULL);
         if (o->value == NULL)
             return equal == NULL ? set(a, (cli_opt)i, NULL) : cli_fail(CLI_USAGE, "--%s takes no value.", o->name);

@@ -88,6 +88,8 @@ cli_place_open(ckp_checkpoint **out, const cli_place *p, const cli_args *a)
         cli_note("passed over %.*s", (int)n, s);
         s += n + (s[n] == '\n');
     }
+    if (ckp_checkpoint_dropped(*out) != NULL && !a->quiet)
+        cli_note("%s", ckp_checkpoint_dropped(*out));
     return CLI_OK;
 }
 

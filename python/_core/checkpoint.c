@@ -127,6 +127,9 @@ checkpoint_info(checkpoint_object *self, PyObject *unused)
     ckp_checkpoint_info info = {.size = sizeof info};
     ckp_checkpoint_get_info(self->ck, &info);
     PyObject *d = info_dict(&info);
+    const char *dropped = ckp_checkpoint_dropped(self->ck);
+    if (d != NULL && !ckpy_set(d, "dropped", dropped != NULL ? PyUnicode_FromString(dropped) : Py_NewRef(Py_None)))
+        Py_CLEAR(d);
     if (d != NULL && !(ckpy_set(d, "metrics", ckpy_metrics(next_metric, self->ck)) && ckpy_set(d, "settings", ckpy_metrics(next_setting, self->ck))))
         Py_CLEAR(d);
     leave(self);

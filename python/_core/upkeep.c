@@ -165,7 +165,64 @@ import_run(PyObject *module, PyObject *args)
     return list;
 }
 
+/* ---- writing anew ------------------------------------------------------------------------------------------------------ */
+
+/* Inside ckp_run_thin and _rebase, without the interpreter's lock. */
+static void
+take_rewritten(void *list, const ckp_list_entry *e, ckp_rewrite_fate fate, uint64_t new_bytes)
+{
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *row = PyErr_Occurred() == NULL ? Py_BuildValue("(KsKKi)", (unsigned long long)e->step, e->dir, (unsigned long long)e->stored_bytes,
+                                                             (unsigned long long)new_bytes, (int)fate)
+                                             : NULL;
+    if (row != NULL)
+        (void)PyList_Append(list, row);
+    Py_XDECREF(row);
+    PyGILState_Release(gil);
+}
+
+PyDoc_STRVAR(rewrite_doc, "rewrite(dir, step, older_than, dry_run, base, threads, progress) -> dict\n--\n\nstep None: thin, else rebase. progress: None or as of encode.");
+
+static PyObject *
+rewrite(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *dir = NULL, *step_arg, *progress, *result = NULL, *base = NULL, *base_arg;
+    unsigned long long older, step = 0;
+    int dry;
+    ckp_rewrite_opts o = CKP_REWRITE_OPTS_INIT;
+    ckp_rewritten done = {.size = sizeof done};
+    if (!PyArg_ParseTuple(args, "O&OKpOIO:rewrite", PyUnicode_FSConverter, &dir, &step_arg, &older, &dry, &base_arg, &o.threads, &progress))
+        return NULL;
+    PyObject *list = PyList_New(0);
+    if (step_arg != Py_None)
+        step = PyLong_AsUnsignedLongLong(step_arg);
+    if (list != NULL && PyErr_Occurred() == NULL && (base_arg == Py_None || PyUnicode_FSConverter(base_arg, &base) != 0)) {
+        ckp_error err = {0};
+        ckp_status st;
+        o.older_than = older;
+        o.dry_run = dry != 0;
+        o.base_model = base != NULL ? PyBytes_AsString(base) : NULL;
+        o.progress = ckpy_progress;
+        o.user = progress;
+        o.told = take_rewritten;
+        o.told_user = list;
+        Py_BEGIN_ALLOW_THREADS
+        st = step_arg == Py_None ? ckp_run_thin(PyBytes_AsString(dir), &o, &done, &err) : ckp_run_rebase(PyBytes_AsString(dir), step, &o, &done, &err);
+        Py_END_ALLOW_THREADS
+        result = st != CKP_OK ? ckpy_raise(st, &err)
+                              : Py_BuildValue("{sKsKsKsKsKsKsO}", "done", (unsigned long long)done.done, "moved", (unsigned long long)done.moved, "needed",
+                                              (unsigned long long)done.needed, "deleted", (unsigned long long)done.deleted, "freed_bytes",
+                                              (unsigned long long)done.freed_bytes, "new_bytes", (unsigned long long)done.new_bytes, "checkpoints", list);
+    }
+    Py_XDECREF(base);
+    Py_XDECREF(list);
+    Py_DECREF(dir);
+    return result;
+}
+
 PyMethodDef ckpy_upkeep_functions[] = {
+    {"rewrite", rewrite, METH_VARARGS, rewrite_doc},
     {"export_to", export_to, METH_VARARGS, export_to_doc},
     {"import_run", import_run, METH_VARARGS, import_run_doc},
     {"repair", repair, METH_VARARGS, repair_doc},

@@ -24,6 +24,7 @@ from ._ranks import assist
 from ._repair import Repaired, RepairedCheckpoint, repair
 from ._retention import Fate, Pruned, prune
 from ._steps import Planned, PlannedTensor, plan
+from ._rewrite import Rewritten, RewrittenCheckpoint, rebase, thin
 from ._url import Storage
 from ._weights import load_weights, save_weights
 from .errors import (
@@ -90,6 +91,8 @@ __all__ = [
     "Pruned",
     "Repaired",
     "RepairedCheckpoint",
+    "Rewritten",
+    "RewrittenCheckpoint",
     "Salvaged",
     "StateError",
     "Storage",
@@ -112,9 +115,11 @@ __all__ = [
     "open",
     "plan",
     "prune",
+    "rebase",
     "repair",
     "salvage",
     "save",
     "save_weights",
+    "thin",
     "verify",
 ]

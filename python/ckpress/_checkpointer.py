@@ -431,6 +431,8 @@ class Checkpointer:
             return None
         for text in passed_over(ck.notes()):
             warnings.warn(f"ckpress: {text}", RuntimeWarning, stacklevel=3)
+        if (dropped := ck.info()["dropped"]) is not None:
+            warnings.warn(f"ckpress: {ck.info()['name']}: {dropped}", RuntimeWarning, stacklevel=3)
         return ck
 
     def _adopt(self, ck: Any) -> None:

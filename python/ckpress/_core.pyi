@@ -135,6 +135,10 @@ def export_to(
 def import_run(
     dir: str | bytes | os.PathLike[str], files: Any, steps: tuple[int, ...] | None, in_order: bool, coding: Any, progress: Any, /
 ) -> list[tuple[str, int, int, int]]: ...
+def rewrite(
+    dir: str | bytes | os.PathLike[str], step: int | None, older_than: int, dry_run: bool, base: str | bytes | os.PathLike[str] | None, threads: int,
+    progress: Any, /
+) -> dict[str, Any]: ...
 def repair(dir: str | bytes | os.PathLike[str], dry_run: bool, remove: bool, data: bool, progress: Any, /) -> dict[str, Any]: ...
 def copy_run(
     dir: str | bytes | os.PathLike[str],

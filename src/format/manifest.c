@@ -38,6 +38,8 @@ ckpi_manifest_free(ckpi_manifest *m)
     free(m->parent);
     free(m->base_dir);
     free(m->base_model);
+    free(m->replaces);
+    free(m->dropped);
     free(m->profile);
     free(m->errors);
     free(m);
@@ -172,7 +174,7 @@ ckpi_manifest_copy(ckpi_manifest **out, const ckpi_manifest *m, ckp_error *err)
     if (c == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "no memory for a manifest");
     *c = *m;
-    c->library = c->parent = c->base_dir = c->base_model = c->profile = c->errors = NULL;
+    c->library = c->parent = c->base_dir = c->base_model = c->replaces = c->dropped = c->profile = c->errors = NULL;
     c->shards = NULL;
     c->metrics = c->settings = NULL;
     c->n_shards = c->n_metrics = c->n_settings = 0;
@@ -183,6 +185,10 @@ ckpi_manifest_copy(ckpi_manifest **out, const ckpi_manifest *m, ckp_error *err)
         st = ckpi_manifest_set(&c->base_dir, m->base_dir, err);
     if (st == CKP_OK)
         st = ckpi_manifest_set(&c->base_model, m->base_model, err);
+    if (st == CKP_OK)
+        st = ckpi_manifest_set(&c->replaces, m->replaces, err);
+    if (st == CKP_OK)
+        st = ckpi_manifest_set(&c->dropped, m->dropped, err);
     if (st == CKP_OK)
         st = ckpi_manifest_set(&c->profile, m->profile, err);
     if (st == CKP_OK)
@@ -304,8 +310,24 @@ check_shards(const ckpi_manifest *m, ckp_error *err)
 }
 
 static ckp_status
+check_rewritten(const ckpi_manifest *m, ckp_error *err)
+{
+    uint64_t step;
+    uint32_t attempt;
+
+    if (m->replaces != NULL && (!ckpi_dir_name_parse(m->replaces, &step, &attempt) || step != m->step))
+        return invalid(err, "replaces", "is no checkpoint of its step");
+    if (m->dropped != NULL && strcmp(m->dropped, "m") != 0)
+        return invalid(err, "dropped", "is not m");
+    return CKP_OK;
+}
+
+static ckp_status
 check_kind(const ckpi_manifest *m, ckp_error *err)
 {
+    const ckp_status rewritten = check_rewritten(m, err);
+    if (rewritten != CKP_OK)
+        return rewritten;
     if (m->base_model != NULL && (m->base_model[0] == '\0' || strlen(m->base_model) > CKPI_MAX_NAME))
         return invalid(err, "base_model", "is empty or too long");
     if (m->kind == CKPI_CKPT_KEY)

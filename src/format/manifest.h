@@ -40,6 +40,8 @@ typedef struct ckpi_manifest {
     char *base_dir;                /* delta: directory of its base, never a path; NULL for a key */
     ckpi_id base;                  /* delta: content id of its base */
     char *base_model;              /* key: path, as its writer had it, of the file that its weights are predicted from; NULL: none */
+    char *replaces;                /* directory of the checkpoint that this one was made of and stands in for (docs/runs.md); NULL: none */
+    char *dropped;                 /* role of what was dropped from the state ("m"); NULL: nothing */
     uint32_t chain;                /* 0 for a key, the base's + 1 for a delta; at most CKPI_MAX_CHAIN */
     char *profile;                 /* "lossless", "resume", "small", "weights" */
     uint32_t restores;             /* restored checkpoint's + 1 */

@@ -91,6 +91,8 @@ put_all(json_t *o, const ckpi_manifest *m, json_t *errors)
         && ckpi_jput_str(o, "kind", m->kind == CKPI_CKPT_KEY ? "key" : "delta")
         && put_base(o, m)
         && (m->base_model == NULL || ckpi_jput_str(o, "base_model", m->base_model))
+        && (m->replaces == NULL || ckpi_jput_str(o, "replaces", m->replaces))
+        && (m->dropped == NULL || ckpi_jput_str(o, "dropped", m->dropped))
         && ckpi_jput_u64(o, "chain", m->chain)
         && ckpi_jput_str(o, "profile", m->profile)
         && ckpi_jput_u64(o, "restores", m->restores)
@@ -210,6 +212,10 @@ get_all(ckpi_jrd *r, ckpi_manifest *m)
     get_base(r, m);
     if (json_object_get(r->obj, "base_model") != NULL)
         take_str(r, &m->base_model, ckpi_jrd_str_or_null(r, "base_model"));
+    if (json_object_get(r->obj, "replaces") != NULL)
+        take_str(r, &m->replaces, ckpi_jrd_str_or_null(r, "replaces"));
+    if (json_object_get(r->obj, "dropped") != NULL)
+        take_str(r, &m->dropped, ckpi_jrd_str_or_null(r, "dropped"));
     m->chain = (uint32_t)ckpi_jrd_u64(r, "chain", CKPI_MAX_CHAIN);
     take_str(r, &m->profile, ckpi_jrd_str(r, "profile"));
     m->restores = (uint32_t)ckpi_jrd_u64(r, "restores", UINT32_MAX);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ckpress/run_rewrite.h>
 #include "base/dtype.h"
 #include "base/fail.h"
 #include "engine/decode.h"
@@ -79,7 +80,7 @@ find_lost(const target *x, const void *tree, size_t tree_len, ckp_convert_result
 }
 
 static void
-tell(const target *x, ckpi_reader *r, const ckpi_writer *w, const ckp_convert_options *opt, ckp_convert_result *d, ckp_convert_result *res)
+tell(const target *x, const char *dropped, ckpi_reader *r, const ckpi_writer *w, const ckp_convert_options *opt, ckp_convert_result *d, ckp_convert_result *res)
 {
     char text[400];
 
@@ -88,6 +89,8 @@ tell(const target *x, ckpi_reader *r, const ckpi_writer *w, const ckp_convert_op
                    d->values_named);
     if (d->values_lost != 0 && opt->notice != NULL)
         opt->notice(opt->notice_user, text);
+    if (dropped != NULL && opt->notice != NULL)
+        opt->notice(opt->notice_user, dropped);
     if (res != NULL)
         *res = *d;
 }
@@ -139,7 +142,7 @@ export_checkpoint(const ckp_checkpoint *ck, const char *like, const char *out, c
     if (st == CKP_OK)
         st = ckpi_out_commit(&o, err);
     if (st == CKP_OK)
-        tell(&x, ck->lin->level[0].f->r, o.w, opt, &d, res);
+        tell(&x, opt->only == NULL ? ckp_checkpoint_dropped(ck) : NULL, ck->lin->level[0].f->r, o.w, opt, &d, res);
     ckpi_export_free(x.e);
     ckpi_out_free(&o);
     ckpi_subset_free(&x.sub);
@@ -261,7 +264,7 @@ from_pipe(const char *out, const ckp_convert_options *opt, ckp_convert_result *r
     if (st == CKP_OK)
         st = ckpi_out_commit(&o, err);
     if (st == CKP_OK)
-        tell(&x, r, o.w, opt, &d, res);
+        tell(&x, NULL, r, o.w, opt, &d, res);
     else
         ckpi_fail_file(err, "standard input");
     ckpi_export_free(x.e);

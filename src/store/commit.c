@@ -141,6 +141,25 @@ ckpi_store_commit(ckpi_store *s, ckpi_attempt *a, ckpi_manifest *m, ckp_error *e
 }
 
 ckp_status
+ckpi_commit_rewritten(ckpi_store *s, ckpi_attempt *a, ckpi_manifest *m, const ckpi_manifest *old, ckp_error *err)
+{
+    ckpi_buf text = CKPI_BUF_INIT_MAX(CKPI_MAX_MANIFEST);
+    const int64_t created = old->created;      /* the state is as old as it was */
+
+    ckp_status st = fill(s, a, m, err);
+    m->created = created;
+    m->sequence = old->sequence;
+    if (st == CKP_OK)
+        st = ckpi_manifest_print(m, &text, err);
+    if (st == CKP_OK)
+        st = ckpi_commit_copy(s, a, m, &text, err);
+    else
+        undo(s, a);
+    ckpi_buf_free(&text);
+    return st;
+}
+
+ckp_status
 ckpi_commit_copy(ckpi_store *s, ckpi_attempt *a, const ckpi_manifest *m, const ckpi_buf *text, ckp_error *err)
 {
     ckp_status st = check_base(s, m, err);

@@ -70,6 +70,19 @@ ckpi_copied_same(const ckpi_manifest *a, const ckpi_manifest *b, ckp_status *st)
     return same;
 }
 
+/* Whether a run has a checkpoint, or one of the line that stands in for it (replace.c). */
+static bool
+holds(const ckpi_entries *in, const ckpi_entry *x)
+{
+    const char *line = x->m->replaces != NULL ? x->m->replaces : x->dir;
+    for (size_t i = 0; i < in->n; i++) {
+        const ckpi_entry *e = &in->v[i];
+        if (counts(e) && e->m->sequence == x->m->sequence && strcmp(e->m->replaces != NULL ? e->m->replaces : e->dir, line) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* The highest sequence up to which what `have` holds came from where the source's own comes from. */
 static uint64_t
 common(const ckpi_entries *src, const ckpi_copyfile *theirs, const ckpi_entries *have, const ckpi_copyfile *c)
@@ -79,7 +92,7 @@ common(const ckpi_entries *src, const ckpi_copyfile *theirs, const ckpi_entries 
     if (last != NULL && last->m->sequence > top)
         top = last->m->sequence;
     for (size_t i = 0; i < have->n; i++)
-        if (counts(&have->v[i]) && have->v[i].m->sequence > top && ckpi_copied_find(src, have->v[i].dir) != NULL)
+        if (counts(&have->v[i]) && have->v[i].m->sequence > top && holds(src, &have->v[i]))
             top = have->v[i].m->sequence;
     /* The other way round: the source was copied from here, has gone on, and has deleted what both had. */
     if (ckpi_copied_find(have, theirs->dir) != NULL && theirs->sequence > top)
@@ -93,7 +106,7 @@ own(const ckpi_entries *in, const ckpi_entries *others, uint64_t sequence, bool 
 {
     for (size_t i = 0; i < in->n; i++) {
         const ckpi_entry *e = &in->v[i];
-        if (counts(e) && (exactly ? e->m->sequence == sequence : e->m->sequence > sequence) && ckpi_copied_find(others, e->dir) == NULL)
+        if (counts(e) && (exactly ? e->m->sequence == sequence : e->m->sequence > sequence) && !holds(others, e))
             return e;
     }
     return NULL;
@@ -116,7 +129,7 @@ ckpi_copied_judge(const ckpi_entries *src, const ckpi_copyfile *theirs, const ck
     /* One place in the order, two checkpoints: also below what was copied, where a third copy may have come in between. */
     for (size_t i = 0; i < have->n; i++) {
         const ckpi_entry *e = &have->v[i];
-        if (!counts(e) || ckpi_copied_find(src, e->dir) != NULL)
+        if (!counts(e) || holds(src, e))
             continue;
         new = own(src, have, e->m->sequence, true);
         if (new != NULL)

@@ -72,6 +72,9 @@ uint32_t ckpi_attempt_number(uint64_t nonce, uint64_t step, uint32_t number);
    as far as possible. */
 CKP_MUST_USE ckp_status ckpi_commit_copy(ckpi_store *s, ckpi_attempt *a, const ckpi_manifest *m, const ckpi_buf *text, ckp_error *err);
 
+/* Publishes m over an attempt, in the place in the order and with the age that old has. As ckpi_commit_copy. */
+CKP_MUST_USE ckp_status ckpi_commit_rewritten(ckpi_store *s, ckpi_attempt *a, ckpi_manifest *m, const ckpi_manifest *old, ckp_error *err);
+
 /* copied.c */
 /* CKP_OK with all zero where there is none, or none that says anything. */
 CKP_MUST_USE ckp_status ckpi_copied_read(ckpi_store *s, ckpi_copyfile *out, ckp_error *err);
@@ -89,6 +92,10 @@ bool ckpi_copied_same(const ckpi_manifest *a, const ckpi_manifest *b, ckp_status
 ckp_status ckpi_remove_uncommitted(ckpi_store *s, const char *dir, ckp_error *err);
 /* Deletes a committed checkpoint, or goes on with a deletion that was cut short. m is its manifest. */
 CKP_MUST_USE ckp_status ckpi_remove_committed(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckp_error *err);
+
+/* retain.c */
+/* CKP_ECORRUPT: something is damaged, or cannot be read: what it is based on is not known then, and nothing may be deleted. */
+CKP_MUST_USE ckp_status ckpi_refuse_damage(const ckpi_entries *e, ckp_error *err);
 
 /* repair.c */
 /* Sets s->run_id to what all manifests say. CKP_ENOTFOUND: there is none; CKP_EMISMATCH: they disagree. */

@@ -154,8 +154,8 @@ ckpi_retention_mark(ckpi_entries *e, const ckpi_retention *r, ckp_error *err)
 }
 
 /* Deleting beside damage could take away what a repair needs. */
-static ckp_status
-refuse_damage(const ckpi_entries *e, ckp_error *err)
+ckp_status
+ckpi_refuse_damage(const ckpi_entries *e, ckp_error *err)
 {
     for (size_t i = 0; i < e->n; i++) {
         const ckpi_health h = e->v[i].health;
@@ -220,7 +220,7 @@ look(ckpi_store *s, const ckpi_retention *r, ckpi_entries *e, ckpi_retained *don
 {
     ckp_status st = ckpi_store_scan(s, e, err);
     if (st == CKP_OK)
-        st = refuse_damage(e, err);
+        st = ckpi_refuse_damage(e, err);
     if (st == CKP_OK)
         st = ckpi_retention_mark(e, r, err);
     if (st == CKP_OK)

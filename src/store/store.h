@@ -134,6 +134,19 @@ CKP_MUST_USE ckp_status ckpi_store_chain(ckpi_store *s, const char *dir, ckpi_ch
 /* Level 1: manifest, shards' presence and lengths, chain. Level 2: also the hash of every byte of its own shards. */
 CKP_MUST_USE ckp_status ckpi_store_check(ckpi_store *s, const char *dir, int level, ckp_progress_fn progress, void *user, ckp_error *err);
 
+/* ---- standing in ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Publishes a checkpoint that was made of another one and stands in for it: same step, same place in the order, and a later epoch, so that it
+ * counts as the newer of the two while both are there. m: a copy of old's manifest, but for what was made anew (shards, content, base, dropped). Its
+ * base must be committed (invariant 10). Consumes the attempt whatever happens, as commit does.
+ */
+CKP_MUST_USE ckp_status ckpi_store_replace(ckpi_store *s, ckpi_attempt *a, ckpi_manifest *m, const ckpi_manifest *old, ckp_error *err);
+/* The entry that stands in for entry i, whole; SIZE_MAX: none. */
+size_t ckpi_stand_in(const ckpi_entries *all, size_t i);
+/* Deletes every checkpoint that another one stands in for and that nothing is based on but such ones; deltas before their bases. */
+CKP_MUST_USE ckp_status ckpi_store_drop_replaced(ckpi_store *s, size_t *n, uint64_t *bytes, ckp_error *err);
+
 /* ---- repair --------------------------------------------------------------------------------------------------------- */
 
 typedef enum ckpi_repair_fate {

@@ -16,7 +16,7 @@ a, c = json.load(open("a.json"))[0], json.load(open("c.json"))[0]
 print(a["seed"], c["seed"], a["share"], a["level"], a["whole"], a["checkpoints"] == a["checkpoints_looked_at"] == a["checkpoints_whole"])
 print(0 < a["chunks"] < 40, 0 < a["bytes"] < a["stored_bytes"] / 2, c["chunks"] > 0)
 P
-code ckpress verify run --data=50% --seed 7 | sed -E 's/[0-9.]+ ([kM]?B)/N \1/g; s/\([0-9.]+ %\)/(P)/; s/^(ckpress: )[0-9]+ chunks/\1N chunks/'
+code ckpress verify run --data=50% --seed 7 | sed -E 's/[0-9.]+ ([kM]?B)/N \1/g; s/\([0-9.]+ %\)/(P)/; s/^(ckpress: note: )[0-9]+ chunks/\1N chunks/'
 ckpress verify run --data=10% 2>&1 | grep -c -- '--seed [0-9]* takes'
 echo "-- no time"
 code ckpress verify run --data --max-time 0.000001 | sed -E 's/of [0-9.]+ [kM]?B/of N/'
