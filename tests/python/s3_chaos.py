@@ -39,7 +39,7 @@ class Found:
     kills: int = 0
     damaged: int = 0  # checkpoints with a manifest that are not whole, seen after any kill or at the end
     lost: int = 0  # kills after which something is not restored that had been committed
-    left: int = 0  # attempts of the dead that are there at the end
+    left: int = 0  # attempts of the dead that are there after one more start
     committed: int = 0  # checkpoints that are there at the end
     same_end: bool = False  # as the training that was left alone
 
@@ -61,6 +61,10 @@ def judge(found, url, options):
         print(f"{url}: {r.dir}: {r.health}", flush=True)
     found.damaged += len(bad)
     return [r.step for r in rows if r.health == "ok"]
+
+
+def attempts(url, options):
+    return sum(r.health.partition(":")[0] in UNCOMMITTED for r in ckpress.list_run(url, storage=options))
 
 
 def one_life(process, steps_more, chance):
@@ -93,7 +97,7 @@ def run(options, direct, url, folder, steps, kills, seed):
     while True:
         process = start(url, steps, end, options)
         try:
-            restored, committed = one_life(process, chance.randint(2, 4) if found.kills < kills else 0, chance)
+            restored, committed = one_life(process, chance.randint(2, 5) if found.kills < kills else 0, chance)
             found.lost += restored < safe
             code = process.wait(timeout=max(limit - time.monotonic(), 1))
         finally:
@@ -102,14 +106,16 @@ def run(options, direct, url, folder, steps, kills, seed):
         there = judge(found, url, direct)
         found.lost += max(there, default=0) < max(safe, committed)
         safe = max([safe, committed, *there])
+        print(f"{url}: restored {restored}, {'killed' if code else 'ended'}; there: {there}, attempts: {attempts(url, direct)}", flush=True)
         if code == 0:
             break
         if code != -signal.SIGKILL:
             raise RuntimeError(f"the training failed by itself (exit {code})")
         found.kills += 1
-    rows = ckpress.list_run(url, storage=direct)
-    found.left = sum(r.health.partition(":")[0] in UNCOMMITTED for r in rows)
-    found.committed = sum(r.health == "ok" for r in rows)
+    # A run that is killed in its first saves keeps whole shards, which may be all that is left of it, until a start that finds a checkpoint beside them.
+    ckpress.Checkpointer(url, storage=direct).close()
+    found.left = attempts(url, direct)
+    found.committed = len(judge(found, url, direct))
     try:
         ckpress.verify(url, level="decode", storage=direct)
     except ckpress.Error as e:
@@ -191,7 +197,7 @@ def over_in(folder, kind, steps, kills, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--kills", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("CKP_SEED") or 1))
     parser.add_argument("--server", choices=s3_servers.SERVERS, action="append")
     args = parser.parse_args()
