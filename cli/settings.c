@@ -39,7 +39,7 @@ cli_settings_gather(cli_settings *s, const ckp_checkpoint *ck)
         ckp_tensor_info t = {.size = sizeof t};
         ckp_tensor_settings x = {.size = sizeof x};
         ckp_status st = ckp_checkpoint_tensor(ck, i, &t, &e);
-        if (st == CKP_OK && t.lossy && t.alias_of == UINT32_MAX)
+        if (st == CKP_OK && t.lossy && t.alias_of == UINT32_MAX && t.copy_of == UINT32_MAX)
             st = ckp_checkpoint_tensor_settings(ck, i, &x, &e);
         if (st != CKP_OK)
             return cli_told(st, &e);

@@ -283,6 +283,7 @@ typedef struct ckp_tensor_info {
     const uint64_t *shape;       /**< whole tensor */
     uint64_t numel, raw_bytes, stored_bytes;
     uint32_t owner, alias_of;    /**< UINT32_MAX: none */
+    uint32_t copy_of;            /**< the master that it is the rounding of, and derived from; UINT32_MAX: none */
     const char *codec;           /**< of its first chunk, e.g. "planes", "quant-w+mask" */
     bool lossy;
     double max_rel_error, rms_rel_error;  /**< of the tensor's RMS, in the output dtype; 0 when lossless */

@@ -188,6 +188,14 @@ measure_movement(const ckpi_pass *p, size_t g, size_t k, size_t at, const float 
 /* Step of small tensors' first moments, in u: it is off by a third of its own noise. */
 #define FINE_MOMENTS 0.25F
 
+const ckpi_adam *
+ckpi_pass_adam(const ckp_state *s, uint32_t tensor)
+{
+    const ckpi_adam *a = ckpi_state_adam(s, tensor);
+    const bool master = a == NULL && s->t[tensor].role == CKP_ROLE_MASTER && s->t[tensor].owner != CKPI_NO_TENSOR;
+    return master ? ckpi_state_adam(s, s->t[tensor].owner) : a;
+}
+
 static ckpi_enc_in
 piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
 {
@@ -208,7 +216,7 @@ piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
         .first = (uint32_t)pc->first,
         .mkind = moments_kind(grp, set),
         .mt = grp->fine ? FINE_MOMENTS : (float)set->mstep,
-        .kc = ckpi_bias_correction(ckpi_state_adam(p->state, pc->tensor), grp->has_v),
+        .kc = ckpi_bias_correction(ckpi_pass_adam(p->state, pc->tensor), grp->has_v),
         .wsq_exp = p->pred->sq_exp[pc->tensor],
     };
     return in;

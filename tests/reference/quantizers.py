@@ -65,7 +65,10 @@ def from_f32(x, dtype):
         return x.astype("<f4").tobytes()
     if dtype == 10:
         with np.errstate(over="ignore"):
-            return x.astype("<f2").tobytes()
+            h = x.astype("<f2").view("<u2")
+        b = x.view(np.uint32)                # numpy's payload of a NaN is the machine's
+        nan = b >> 16 & 0x8000 | 0x7e00 | b >> 13 & 0x3ff
+        return np.where((b & 0x7fffffff) > 0x7f800000, nan, h).astype("<u2").tobytes()
     b = x.view(np.uint32)
     rounded = b + 0x7fff + (b >> 16 & 1) >> 16
     return np.where((b & 0x7fffffff) > 0x7f800000, b >> 16 | 0x40, rounded).astype("<u2").tobytes()
