@@ -38,6 +38,7 @@ class Collector(Encoder):
         self._stepped = {name for name, step in (steps or {}).items() if step > 0}
         self.context = Context(root)
         self.weights_only = weights_only
+        self.moments = False  # first or second ones, or momentum, of some parameter are among them
         self.second_moments = False  # Adam's v of some parameter is among them
         self.lossy_possible = False  # some tensor may be coded lossily
         self.special += [(is_module, self._module), (is_optimizer, self._optimizer)]
@@ -123,6 +124,7 @@ class Collector(Encoder):
             roles = {}
         if roles and owner is not None:
             self.second_moments |= _core.V in roles.values()
+            self.moments |= bool({_core.M, _core.V, _core.MOMENTUM} & set(roles.values()))
             self.context.claimed.add(owner)
             self._bias(state, group, owner, roles)
         self.state.put(_core.DICT, len(state))

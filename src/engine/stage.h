@@ -35,6 +35,8 @@ typedef struct ckpi_stage {
     bool w_key;                                /* ... but weights do, of a key on a base model */
     bool exact_w, indexed;
     bool mthree;                               /* moments are to have three values */
+    ckpi_clusters_kind clusters;               /* of a clustered group */
+    ckpi_clusters_loss *cluster_loss;          /* by piece, of a clustered group: set by the coder */
 } ckpi_stage;
 
 typedef struct ckpi_dq ckpi_dq;                /* dynaquant.h */

@@ -16,7 +16,8 @@
 #define CKPI_FEAT_DELTA (UINT64_C(1) << 0)     /* chunks may use a base */
 #define CKPI_FEAT_LOSSY (UINT64_C(1) << 1)     /* quantized chunks */
 #define CKPI_FEAT_COPIES (UINT64_C(1) << 2)    /* tensors that are derived from their masters */
-#define CKPI_FEAT_KNOWN (CKPI_FEAT_DELTA | CKPI_FEAT_LOSSY | CKPI_FEAT_COPIES)
+#define CKPI_FEAT_CLUSTERS (UINT64_C(1) << 3)  /* moments in clusters */
+#define CKPI_FEAT_KNOWN (CKPI_FEAT_DELTA | CKPI_FEAT_LOSSY | CKPI_FEAT_COPIES | CKPI_FEAT_CLUSTERS)
 
 #define CKPI_MAX_FRAME_HEAD (1u << 21)         /* FORMAT bytes of a frame's head: 65536 pieces fit */
 #define CKPI_MAX_FRAME_PART (1u << 27)         /* FORMAT bytes of params, of escapes and of payload, each */

@@ -110,7 +110,7 @@ compress_state(ckpi_reader *r, ckpi_foreign *f, const char *in, const char *out,
     if (st == CKP_OK) {
         ckpi_convert_done(&done, r, o.w, ckp_state_count(s), ckpi_foreign_kind_name(ckpi_foreign_what(f)));
         tell_dropped(f, opt, &done);
-        if (opt->coding.profile != CKP_PROFILE_LOSSLESS && done.lossy == 0)
+        if ((opt->coding.profile != CKP_PROFILE_LOSSLESS || opt->coding.optimizer_states != CKP_STATES_PROFILE) && done.lossy == 0)
             tell_why_lossless(s, opt, &done);
         if (res != NULL)
             *res = done;
@@ -135,7 +135,7 @@ ckp_compress(const char *in, const char *out, const ckp_convert_options *opt, ck
         return st;
     const ckpi_foreign_options fo = {.notice = opt->notice, .notice_user = opt->notice_user, .check_crc = true,
                                      .drop_optimizers = opt->coding.profile == CKP_PROFILE_WEIGHTS,
-                                     .no_match = opt->coding.profile == CKP_PROFILE_LOSSLESS};
+                                     .no_match = opt->coding.profile == CKP_PROFILE_LOSSLESS && opt->coding.optimizer_states == CKP_STATES_PROFILE};
     st = ckpi_foreign_open(&f, r, &fo, err);
     if (st == CKP_OK)
         st = compress_state(r, f, in, out, opt, res, err);

@@ -143,7 +143,7 @@ ckpi_state_pred(ckpi_pred **out, const ckp_state *s, const ckpi_settings *set, c
 static ckpi_file_info
 info_for(const ckp_checkpoint *base, const ckpi_settings *set, ckp_profile profile)
 {
-    ckpi_file_info i = {.features = set->lossy ? CKPI_FEAT_LOSSY : 0, .profile = (uint8_t)(1 + profile)};
+    ckpi_file_info i = {.features = ckpi_settings_features(set), .profile = (uint8_t)(1 + profile)};
     if (base != NULL) {
         i.is_delta = 1;
         i.features |= CKPI_FEAT_DELTA;
@@ -210,15 +210,15 @@ ckpi_state_encode(ckpi_ctx *ctx, ckpi_writer *w, const ckpi_pass *pass, const ck
     return st;
 }
 
-/* Weights with the moments that go with them; each tensor at its first element. */
+/* Weights with the moments that go with them, and moments in clusters; each tensor at its first element. */
 static uint64_t
 count_lossy(const ckpi_layout *l)
 {
     uint64_t n = 0;
     for (size_t g = 0; g < l->n; g++)
-        for (size_t k = 0; l->g[g].lossy && k < l->g[g].n_pieces; k++)
+        for (size_t k = 0; (l->g[g].lossy || l->g[g].clustered) && k < l->g[g].n_pieces; k++)
             if (l->g[g].piece[k].first == 0)
-                n += 1u + (l->g[g].m[k] != CKPI_NO_TENSOR) + (l->g[g].v[k] != CKPI_NO_TENSOR);
+                n += 1u + (l->g[g].lossy && l->g[g].m[k] != CKPI_NO_TENSOR) + (l->g[g].lossy && l->g[g].v[k] != CKPI_NO_TENSOR);
     return n;
 }
 

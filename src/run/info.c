@@ -123,9 +123,9 @@ static const char *
 codec_label(uint8_t quant, uint8_t codec)
 {
 #define ROW(q) {q "?", q "raw", q "zero", q "rans", q "planes", q "mask", q "diff", q "lz", q "rearranged"}
-    static const char *const label[5][9] = {ROW(""), ROW("quant-v+"), ROW("quant-m+"), ROW("quant-w+"), ROW("quant-index+")};
+    static const char *const label[6][9] = {ROW(""), ROW("quant-v+"), ROW("quant-m+"), ROW("quant-w+"), ROW("quant-index+"), ROW("quant-cluster+")};
 #undef ROW
-    return quant < 5 && codec < 9 ? label[quant][codec] : "?";
+    return quant < 6 && codec < 9 ? label[quant][codec] : "?";
 }
 
 /* Frames of a chunk shared by several tensors count by elements. */

@@ -433,6 +433,7 @@ typedef struct plan {
     size_t n_steps;
     const char *model;
     bool averages, copies;
+    ckp_optimizer_states states;
 } plan;
 
 static void
@@ -449,6 +450,7 @@ run_of(const char *dir, const plan *p)
     opt.coding.profile = p->profile;
     opt.coding.steps = p->steps;
     opt.coding.n_steps = p->n_steps;
+    opt.coding.optimizer_states = p->states;
     if (p->model != NULL) {
         (void)snprintf(model, sizeof model, "%s/%s", dir, p->model);
         write_model(model, t);
@@ -517,6 +519,8 @@ main(int argc, char **argv)
                         {.name = "tuned", .profile = CKP_PROFILE_RESUME, .saves = 4, .model = "tuned.safetensors"},
                         {.name = "averaged", .profile = CKP_PROFILE_RESUME, .saves = 4, .averages = true},
                         {.name = "copies", .saves = 3, .copies = true},
+                        {.name = "cluster", .saves = 2, .states = CKP_STATES_CLUSTER},
+                        {.name = "codebook", .saves = 2, .states = CKP_STATES_CODEBOOK},
                         {.name = "rounded", .profile = CKP_PROFILE_RESUME, .saves = 3, .copies = true}};
     if (argc == 2)
         kinds(argv[1]);
