@@ -157,7 +157,7 @@ ckpy_coding_from(ckp_coding *out, PyObject *tuple)
         return false;
     }
     PyObject *steps = Py_None;
-    if (!PyArg_ParseTuple(tuple, "idIIKiO", &profile, &out->quality, &out->threads, &out->effort, &budget, &states, &steps))
+    if (!PyArg_ParseTuple(tuple, "idIIKO|i", &profile, &out->quality, &out->threads, &out->effort, &budget, &steps, &states))
         return false;
     out->profile = (ckp_profile)profile;
     out->optimizer_states = (ckp_optimizer_states)states;

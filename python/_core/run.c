@@ -28,7 +28,7 @@ leave(run_object *self)
 }
 
 PyDoc_STRVAR(run_doc, "Run(dir, coding, key_every, rules, skip_when_busy, lock_seconds, base)\n--\n\n"
-                      "A run directory, open for writing and locked. coding: (profile, quality, threads, effort, memory_budget, optimizer_states, steps); base: path of a base model or None;\n"
+                      "A run directory, open for writing and locked. coding: (profile, quality, threads, effort, memory_budget, steps[, optimizer_states]); base: path of a base model or None;\n"
                       "rules: (keep_last, keep_best, keep_every, metric, best_is_max, max_bytes).");
 
 static PyObject *

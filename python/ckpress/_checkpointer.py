@@ -136,7 +136,7 @@ class Checkpointer:
             raise make(UnsupportedError, f"{os.fsdecode(dir)}: a run must be a directory; this version writes to no URLs")
         every = whole("eval_every", eval_every, 1, 1 << 31)
         self._guard = guard_for(planner, eval_fn, max_loss_increase, every, quality, eval_group, profile == "lossless")
-        if planner != "rd" and options[-1]:
+        if planner != "rd" and options[5]:
             raise make(InvalidError, f"planner={planner!r} codes weights by codebooks, steps are for grids: give one of them")
         self._dynaquant = DynaQuant.of(dynaquant)
         if self._dynaquant is not None and profile == "lossless":
@@ -144,7 +144,7 @@ class Checkpointer:
         self.dir = os.path.abspath(os.fspath(dir))  # a training may change its working directory
         self._profile = profile
         self._threads = threads
-        self._steps = options[-1]
+        self._steps = options[5]
         self._rng = rng
         self._averages = names_of(averages)
         self._final_on_close = final_on_close

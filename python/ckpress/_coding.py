@@ -21,7 +21,7 @@ PROFILES = {
 OptimizerStates = Literal["profile", "cluster", "codebook"]
 STATES = {"profile": _core.STATES_PROFILE, "cluster": _core.STATES_CLUSTER, "codebook": _core.STATES_CODEBOOK}
 
-Coding = tuple[int, float, int, int, int, int, "dict[str, float] | None"]
+Coding = tuple[int, float, int, int, int, "dict[str, float] | None", int]
 STEP_MIN, STEP_MAX = 1e-30, 1e30  # CKP_STEP_MIN and CKP_STEP_MAX of run.h
 
 
@@ -86,6 +86,6 @@ def coding(
         whole("threads", threads, 0, 1024),
         whole("effort", effort, 0, 2),
         0 if memory_budget is None else whole("memory_budget", memory_budget, 1, (1 << 63) - 1),
-        STATES[optimizer_states],
         steps_of(steps),
+        STATES[optimizer_states],
     )

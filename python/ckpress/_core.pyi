@@ -34,7 +34,7 @@ class Run:
     def __init__(
         self,
         dir: str | bytes | os.PathLike[str],
-        coding: tuple[int, float, int, int, int, int, dict[str, float] | None],
+        coding: tuple[int, float, int, int, int, dict[str, float] | None, int],
         key_every: int,
         rules: tuple[int, int, int, str | None, bool, int],
         skip_when_busy: bool,
@@ -135,7 +135,7 @@ def open_file(path: str | bytes | os.PathLike[str], bases: Any, /) -> Checkpoint
 def save(
     path: str | bytes | os.PathLike[str],
     state: State,
-    coding: tuple[int, float, int, int, int, int, dict[str, float] | None],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None, int],
     base: Checkpoint | None,
     replace: bool,
     progress: Callable[[int, int], Any] | None,
@@ -144,7 +144,7 @@ def save(
 def compress(
     src: str | bytes | os.PathLike[str],
     dst: str | bytes | os.PathLike[str],
-    coding: tuple[int, float, int, int, int, int, dict[str, float] | None],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None, int],
     bases: Any,
     replace: bool,
     progress: Callable[[int, int], Any] | None,
@@ -153,7 +153,7 @@ def compress(
 def decompress(
     src: str | bytes | os.PathLike[str],
     dst: str | bytes | os.PathLike[str],
-    coding: tuple[int, float, int, int, int, int, dict[str, float] | None],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None, int],
     bases: Any,
     replace: bool,
     progress: Callable[[int, int], Any] | None,
@@ -162,7 +162,7 @@ def decompress(
 ) -> dict[str, Any]: ...
 def plan(
     source: State | str | bytes | os.PathLike[str],
-    coding: tuple[int, float, int, int, int, int, dict[str, float] | None],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None, int],
     target: int,
     value: float,
     scores: dict[str, float] | None,
