@@ -7,6 +7,7 @@ _ckpress() {
     --base) COMPREPLY=($(compgen -f -- "$word")); return ;;
     --profile) COMPREPLY=($(compgen -W "lossless resume small weights" -- "$word")); return ;;
     --quality) return ;;
+    --optimizer-states) COMPREPLY=($(compgen -W "profile cluster codebook" -- "$word")); return ;;
     --target-bits) return ;;
     --target-ratio) return ;;
     --max-error) return ;;
@@ -30,7 +31,7 @@ _ckpress() {
         return
     fi
     case ${COMP_WORDS[1]} in
-    compress) options="-o --output -f --force --base --profile --quality --target-bits --target-ratio --max-error -n --dry-run --fast --best -T --threads --json --progress -q --quiet -v --verbose -h --help " ;;
+    compress) options="-o --output -f --force --base --profile --quality --optimizer-states --target-bits --target-ratio --max-error -n --dry-run --fast --best -T --threads --json --progress -q --quiet -v --verbose -h --help " ;;
     decompress) options="-o --output -f --force --base --only -T --threads --json --progress -q --quiet -v --verbose -h --help " ;;
     plan) options="--profile --target-bits --target-ratio --max-error -T --threads --json --progress -q --quiet -h --help " ;;
     info) options="--base --json -q --quiet -v --verbose -h --help " ;;

@@ -28,6 +28,7 @@ typedef enum cli_opt {
     CLI_OPT_BASE,
     CLI_OPT_PROFILE,
     CLI_OPT_QUALITY,
+    CLI_OPT_STATES,
     CLI_OPT_TARGET_BITS,
     CLI_OPT_TARGET_RATIO,
     CLI_OPT_MAX_ERROR,
@@ -92,6 +93,7 @@ typedef struct cli_args {
     size_t n_arg;
     ckp_profile profile;
     bool has_profile;        /* one was named */
+    ckp_optimizer_states states;
     double quality;
     double target_bits, target_ratio, max_error;   /* 0: none */
     unsigned threads, effort;

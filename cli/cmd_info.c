@@ -86,7 +86,7 @@ gather_tensors(facts *f)
         f->aliases += t.alias_of != UINT32_MAX;
         /* a first moment keeps its projection, which has no error to record */
         const bool recorded = t.max_rel_error > 0.0 || t.rms_rel_error > 0.0 || t.n_nan + t.n_inf != 0;
-        if (t.lossy && t.alias_of == UINT32_MAX && recorded)
+        if (t.lossy && t.alias_of == UINT32_MAX && t.copy_of == UINT32_MAX && recorded)
             f->lossy[f->n_lossy++] = t;
     }
     qsort(f->lossy, f->n_lossy, sizeof *f->lossy, by_error);

@@ -186,6 +186,8 @@ json_tensor(cli_json *j, const ckp_checkpoint *ck, const ckp_tensor_info *t, ckp
         cli_json_str(j, "owner", other.name);
     if (t->alias_of != UINT32_MAX && ckp_checkpoint_tensor(ck, t->alias_of, &other, NULL) == CKP_OK)
         cli_json_str(j, "alias_of", other.name);
+    if (t->copy_of != UINT32_MAX && ckp_checkpoint_tensor(ck, t->copy_of, &other, NULL) == CKP_OK)
+        cli_json_str(j, "copy_of", other.name);
     if (t->lossy) {
         cli_json_num(j, "rms_rel_error", t->rms_rel_error);
         cli_json_num(j, "max_rel_error", t->max_rel_error);
@@ -206,12 +208,13 @@ table_tensor(cli_table *tab, const ckp_checkpoint *ck, const ckp_tensor_info *t,
     shape_text(shape, sizeof shape, t);
     cli_table_add(tab, shape);
     cli_table_add(tab, cli_size(&s, t->raw_bytes));
-    const bool alias_ok = t->alias_of != UINT32_MAX && ckp_checkpoint_tensor(ck, t->alias_of, &other, NULL) == CKP_OK;
-    cli_table_add(tab, alias_ok ? "-" : cli_size(&s, t->stored_bytes));
+    const uint32_t from = t->alias_of != UINT32_MAX ? t->alias_of : t->copy_of;
+    const bool elsewhere = from != UINT32_MAX && ckp_checkpoint_tensor(ck, from, &other, NULL) == CKP_OK;
+    cli_table_add(tab, elsewhere ? "-" : cli_size(&s, t->stored_bytes));
     (void)snprintf(s.s, sizeof s.s, "%.2f", t->bits_per_element);
-    cli_table_add(tab, alias_ok || t->numel == 0 ? "-" : s.s);
-    (void)snprintf(alias, sizeof alias, "= %.500s", alias_ok ? other.name : "");
-    cli_table_add(tab, alias_ok ? alias : t->codec);
+    cli_table_add(tab, elsewhere || t->numel == 0 ? "-" : s.s);
+    (void)snprintf(alias, sizeof alias, "%s %.480s", t->alias_of != UINT32_MAX ? "=" : "rounded from", elsewhere ? other.name : "");
+    cli_table_add(tab, elsewhere ? alias : t->codec);
 }
 
 static int

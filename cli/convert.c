@@ -141,6 +141,7 @@ convert_one(const cli_convert *c, const cli_args *a, const cli_job *job, cli_jso
     opt.only = a->only;
     opt.coding.profile = cli_profile(a);
     opt.coding.quality = a->quality;
+    opt.coding.optimizer_states = a->states;
     opt.coding.threads = a->threads;
     opt.coding.effort = a->effort;
     opt.coding.progress = cli_progress_step;

@@ -12,6 +12,7 @@ const cli_option cli_options[CLI_OPT_COUNT] = {
     [CLI_OPT_BASE] = {0, "base", "FILE", "file", "Base of a delta file, then the base's own bases; of a run, its base model, if that was moved."},
     [CLI_OPT_PROFILE] = {0, "profile", "NAME", "lossless resume small weights", "How to code: lossless (default), resume, small or weights."},
     [CLI_OPT_QUALITY] = {0, "quality", "X", NULL, "Scale the steps of lossy weights by X, 0.01 to 100: 0.5 is twice as fine."},
+    [CLI_OPT_STATES] = {0, "optimizer-states", "NAME", "profile cluster codebook", "Beside lossless weights, moments in clusters: 16 or 8 bits a value."},
     [CLI_OPT_TARGET_BITS] = {0, "target-bits", "B", NULL, "Choose steps so that the file takes B bits a parameter."},
     [CLI_OPT_TARGET_RATIO] = {0, "target-ratio", "R", NULL, "Choose steps so that the file is R times smaller."},
     [CLI_OPT_MAX_ERROR] = {0, "max-error", "E", NULL, "Choose the coarsest steps with an RMS error of at most E of each tensor's RMS, on average."},
@@ -61,6 +62,19 @@ set_profile(cli_args *a, const char *name)
             return CLI_OK;
         }
     return cli_fail(CLI_USAGE, "no profile '%s': it is one of %s.", name, cli_options[CLI_OPT_PROFILE].choices);
+}
+
+static int
+set_states(cli_args *a, const char *name)
+{
+    static const char *const names[] = {"profile", "cluster", "codebook"};
+
+    for (int k = 0; k <= CKP_STATES_CODEBOOK; k++)
+        if (strcmp(name, names[k]) == 0) {
+            a->states = (ckp_optimizer_states)k;
+            return CLI_OK;
+        }
+    return cli_fail(CLI_USAGE, "no optimizer states '%s': it is one of %s.", name, cli_options[CLI_OPT_STATES].choices);
 }
 
 static int
@@ -254,6 +268,7 @@ set(cli_args *a, cli_opt opt, const char *value)
     case CLI_OPT_FORCE: a->force = true; break;
     case CLI_OPT_BASE: a->base[a->n_base++] = value; break;
     case CLI_OPT_PROFILE: return set_profile(a, value);
+    case CLI_OPT_STATES: return set_states(a, value);
     case CLI_OPT_QUALITY: return set_quality(a, value);
     case CLI_OPT_TARGET_BITS: return set_budget(&a->target_bits, opt, value);
     case CLI_OPT_TARGET_RATIO: return set_budget(&a->target_ratio, opt, value);

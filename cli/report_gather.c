@@ -131,7 +131,7 @@ add_tensors(report *r, report_point *p, const ckp_checkpoint *ck)
     p->tensor = cli_alloc(n * sizeof *p->tensor);
     for (size_t i = 0; i < n; i++) {
         ckp_tensor_info t = {.size = sizeof t};
-        if (ckp_checkpoint_tensor(ck, i, &t, NULL) != CKP_OK || t.alias_of != UINT32_MAX)
+        if (ckp_checkpoint_tensor(ck, i, &t, NULL) != CKP_OK || t.alias_of != UINT32_MAX || t.copy_of != UINT32_MAX)
             continue;
         p->tensor[p->n_tensors++] =
             (report_tensor){.name = keep_name(r, t.name, p->n_tensors), .role = t.role, .lossy = t.lossy, .numel = t.numel,

@@ -29,6 +29,16 @@ add(cli_quantizer *q, double low, double high)
     q->high = fmax(q->high, high);
 }
 
+static void
+add_errors(cli_clustered *c, const ckp_tensor_info *t, const ckp_tensor_settings *x)
+{
+    const double n = c->n + (double)t->numel;
+
+    c->mse += (x->mse - c->mse) * (double)t->numel / n;
+    c->mre += (x->mre - c->mre) * (double)t->numel / n;
+    c->n = n;
+}
+
 int
 cli_settings_gather(cli_settings *s, const ckp_checkpoint *ck)
 {
@@ -39,7 +49,7 @@ cli_settings_gather(cli_settings *s, const ckp_checkpoint *ck)
         ckp_tensor_info t = {.size = sizeof t};
         ckp_tensor_settings x = {.size = sizeof x};
         ckp_status st = ckp_checkpoint_tensor(ck, i, &t, &e);
-        if (st == CKP_OK && t.lossy && t.alias_of == UINT32_MAX)
+        if (st == CKP_OK && t.lossy && t.alias_of == UINT32_MAX && t.copy_of == UINT32_MAX)
             st = ckp_checkpoint_tensor_settings(ck, i, &x, &e);
         if (st != CKP_OK)
             return cli_told(st, &e);
@@ -52,6 +62,8 @@ cli_settings_gather(cli_settings *s, const ckp_checkpoint *ck)
         add(q, x.magnitude, x.magnitude);
         add(q, x.octaves, x.octaves);
         add(q, x.levels, x.levels);
+        if (strcmp(x.quantizer, "cluster") == 0 || strcmp(x.quantizer, "codebook") == 0)
+            add_errors(&s->role[t.role], &t, &x);
     }
     return CLI_OK;
 }
@@ -63,6 +75,7 @@ unit_of(const cli_quantizer *q)
     case 'w': return q->follows ? "step, in the weights' unit; follows second moments" : "step, in the weights' unit";
     case 'm': return "value of a code, in roots of the second moments";
     case 'v': return q->high > 0.0 ? "step of the root, in octaves" : "step: as in its base";
+    case 'c': return strcmp(q->name, "cluster") == 0 ? "clusters of 256 values each" : "means of clusters";
     case 'i': return q->high > 0.0 ? "centres of a codebook" : "codebooks: as in its base";
     default: return "another quantizer";
     }
@@ -99,6 +112,9 @@ cli_settings_print(const cli_settings *s)
         cli_table_add(&t, unit_of(q));
     }
     cli_table_print(&t, 2);
+    for (int r = 0; r < CKP_ROLE_COUNT_; r++)
+        if (s->role[r].n > 0.0)
+            (void)printf("  error of %s: MRE %.3g, MSE %.3g\n", ckp_role_name((ckp_role)r), s->role[r].mre, s->role[r].mse);
 }
 
 /* ---- what was measured ---------------------------------------------------------------------------------------------- */
@@ -202,6 +218,16 @@ cli_settings_json(cli_json *j, const cli_settings *s, const ckp_checkpoint *ck)
         cli_json_num(j, "least", s->v[i].low);
         cli_json_num(j, "most", s->v[i].high);
         cli_json_bool(j, "follows", s->v[i].follows);
+        cli_json_close(j, '}');
+    }
+    cli_json_close(j, '}');
+    cli_json_open(j, "clusters", '{');
+    for (int r = 0; r < CKP_ROLE_COUNT_; r++) {
+        if (s->role[r].n <= 0.0)
+            continue;
+        cli_json_open(j, ckp_role_name((ckp_role)r), '{');
+        cli_json_double(j, "mre", s->role[r].mre);
+        cli_json_double(j, "mse", s->role[r].mse);
         cli_json_close(j, '}');
     }
     cli_json_close(j, '}');

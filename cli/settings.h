@@ -12,9 +12,13 @@ typedef struct cli_quantizer {
     double low, high;        /* least and largest of what the quantizer's unit is, w: step, m: value of a code, v: octaves; 0: not said */
 } cli_quantizer;
 
+/* Of all tensors of a role that are in clusters. */
+typedef struct cli_clustered { double n, mse, mre; } cli_clustered;
+
 typedef struct cli_settings {
     cli_quantizer v[8];
     size_t n;
+    cli_clustered role[CKP_ROLE_COUNT_];
 } cli_settings;
 
 /* From the parameters in the file, a chunk a tensor. Exit code. */

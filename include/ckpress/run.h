@@ -69,6 +69,16 @@ typedef struct ckp_dynaquant {
 #define CKP_DYNAQUANT_INIT {sizeof(ckp_dynaquant), 16, 32, 0.2, CKP_SCORE_MAGNITUDE, 0.005, NULL, 0, NULL, 0}
 
 /** How to code. Initialise with CKP_CODING_INIT. */
+/**
+ * What becomes of optimizer states beside lossless weights: BitSnap's quantizers, to compare with (docs/quality.md). Of moments and momentum in f32, of 4096 elements or
+ * more; smaller ones, other dtypes and all else stay lossless. Nothing is predicted from the last save.
+ */
+typedef enum ckp_optimizer_states {
+    CKP_STATES_PROFILE = 0,      /**< as the profile has it */
+    CKP_STATES_CLUSTER = 1,      /**< 16 bits a value: one of up to 256 clusters, and 8 bits between its least and largest value */
+    CKP_STATES_CODEBOOK = 2      /**< 8 bits a value: the mean of one of up to 256 clusters */
+} ckp_optimizer_states;
+
 typedef struct ckp_coding {
     size_t size;                 /**< sizeof(ckp_coding) */
     ckp_profile profile;
@@ -89,8 +99,9 @@ typedef struct ckp_coding {
      */
     const ckp_tensor_step *steps;
     size_t n_steps;
+    ckp_optimizer_states optimizer_states;   /**< of the profile lossless only */
 } ckp_coding;
-#define CKP_CODING_INIT {sizeof(ckp_coding), CKP_PROFILE_LOSSLESS, 1.0, 0, 0, 0, NULL, NULL, NULL, NULL, 0}
+#define CKP_CODING_INIT {sizeof(ckp_coding), CKP_PROFILE_LOSSLESS, 1.0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, CKP_STATES_PROFILE}
 
 /* ---- a training run: writing ------------------------------------------------------------------------------------ */
 
@@ -227,6 +238,7 @@ typedef struct ckp_save_stats {
     uint64_t params_by_role[CKP_ROLE_COUNT_];  /**< elements */
     uint64_t saves, failed, skipped;         /**< since open */
     uint64_t memory_bytes;       /**< held between saves: reconstructions, codes, staging, buffers of chunks */
+    double mse_by_role[CKP_ROLE_COUNT_], mre_by_role[CKP_ROLE_COUNT_];   /**< of optimizer states in clusters: mean of e^2, and of |e / x| where x is not 0 */
     char warning[256];           /**< why old checkpoints could not be deleted, or what has become of the base model; "" when all is well */
 } ckp_save_stats;
 CKP_API void ckp_run_stats(const ckp_run *run, ckp_save_stats *st);
@@ -291,6 +303,7 @@ typedef struct ckp_tensor_info {
     const uint64_t *shape;       /**< whole tensor */
     uint64_t numel, raw_bytes, stored_bytes;
     uint32_t owner, alias_of;    /**< UINT32_MAX: none */
+    uint32_t copy_of;            /**< the master that it is the rounding of, and derived from; UINT32_MAX: none */
     const char *codec;           /**< of its first chunk, e.g. "planes", "quant-w+mask" */
     bool lossy;
     double max_rel_error, rms_rel_error;  /**< of the tensor's RMS, in the output dtype; 0 when lossless */

@@ -159,10 +159,11 @@ index_or_none(uint32_t index)
 static PyObject *
 tensor_dict(const ckp_tensor_info *t)
 {
-    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:K,s:K,s:K,s:N,s:N,s:z,s:N,s:d,s:d,s:K,s:K,s:d}", "name", t->name, "role",
+    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:K,s:K,s:K,s:N,s:N,s:N,s:z,s:N,s:d,s:d,s:K,s:K,s:d}", "name", t->name, "role",
                          ckp_role_name(t->role), "dtype", ckp_dtype_name(t->dtype), "shape", ckpy_tuple_u64(t->shape, t->ndim), "numel",
                          (unsigned long long)t->numel, "raw_bytes", (unsigned long long)t->raw_bytes, "stored_bytes",
-                         (unsigned long long)t->stored_bytes, "owner", index_or_none(t->owner), "alias_of", index_or_none(t->alias_of), "codec",
+                         (unsigned long long)t->stored_bytes, "owner", index_or_none(t->owner), "alias_of", index_or_none(t->alias_of), "copy_of",
+                         index_or_none(t->copy_of), "codec",
                          t->codec, "lossy", PyBool_FromLong(t->lossy), "max_rel_error", t->max_rel_error, "rms_rel_error", t->rms_rel_error,
                          "n_nan", (unsigned long long)t->n_nan, "n_inf", (unsigned long long)t->n_inf, "bits_per_element",
                          t->bits_per_element);

@@ -150,16 +150,17 @@ ckpy_coding_from(ckp_coding *out, PyObject *tuple)
 {
     const ckp_coding init = CKP_CODING_INIT;
     *out = init;
-    int profile = 0;
+    int profile = 0, states = 0;
     unsigned long long budget = 0;
     if (!PyTuple_Check(tuple)) {
         PyErr_SetString(PyExc_TypeError, "coding must be a tuple");
         return false;
     }
     PyObject *steps = Py_None;
-    if (!PyArg_ParseTuple(tuple, "idIIKO", &profile, &out->quality, &out->threads, &out->effort, &budget, &steps))
+    if (!PyArg_ParseTuple(tuple, "idIIKO|i", &profile, &out->quality, &out->threads, &out->effort, &budget, &steps, &states))
         return false;
     out->profile = (ckp_profile)profile;
+    out->optimizer_states = (ckp_optimizer_states)states;
     out->memory_budget = budget;
     return steps_from(out, steps);
 }
@@ -262,6 +263,16 @@ ckpy_by_role(const uint64_t *n)
     PyObject *out = PyDict_New();
     for (int r = 0; out != NULL && r < CKP_ROLE_COUNT_; r++)
         if (n[r] > 0 && !ckpy_set(out, ckp_role_name((ckp_role)r), PyLong_FromUnsignedLongLong(n[r])))
+            Py_CLEAR(out);
+    return out;
+}
+
+PyObject *
+ckpy_doubles_by_role(const double *x)
+{
+    PyObject *out = PyDict_New();
+    for (int r = 0; out != NULL && r < CKP_ROLE_COUNT_; r++)
+        if (x[r] > 0 && !ckpy_set(out, ckp_role_name((ckp_role)r), PyFloat_FromDouble(x[r])))
             Py_CLEAR(out);
     return out;
 }

@@ -115,6 +115,7 @@ void ckpy_dynaquant_free(ckpy_dynaquant *d);
 bool ckpy_set(PyObject *dict, const char *key, PyObject *value);
 /** {role name: n} of the roles with n > 0. */
 PyObject *ckpy_by_role(const uint64_t *n);
+PyObject *ckpy_doubles_by_role(const double *x);
 
 /** {name: value} of the metrics that `next` gives for `of`, counted from 0; NULL with an exception set. */
 PyObject *ckpy_metrics(bool (*next)(const void *of, size_t index, ckp_metric *out), const void *of);

@@ -29,7 +29,7 @@ leave(run_object *self)
 }
 
 PyDoc_STRVAR(run_doc, "Run(dir, coding, key_every, rules, skip_when_busy, lock_seconds, base, target_bits=0)\n--\n\n"
-                      "A run directory, open for writing and locked. coding: (profile, quality, threads, effort, memory_budget, steps); base: path of a base model or None;\n"
+                      "A run directory, open for writing and locked. coding: (profile, quality, threads, effort, memory_budget, steps[, optimizer_states]); base: path of a base model or None;\n"
                       "rules: (keep_last, keep_best, keep_every, metric, best_is_max, max_bytes).");
 
 static PyObject *
@@ -437,6 +437,8 @@ stats_dict(const ckp_save_stats *s)
         (unsigned long long)s->memory_bytes);
     if (d != NULL && !(ckpy_set(d, "raw_by_role", ckpy_by_role(s->raw_by_role)) && ckpy_set(d, "stored_by_role", ckpy_by_role(s->stored_by_role)) &&
                        ckpy_set(d, "params_by_role", ckpy_by_role(s->params_by_role)) &&
+                       ckpy_set(d, "mse_by_role", ckpy_doubles_by_role(s->mse_by_role)) &&
+                       ckpy_set(d, "mre_by_role", ckpy_doubles_by_role(s->mre_by_role)) &&
                        ckpy_set(d, "warning", PyUnicode_DecodeUTF8(s->warning, (Py_ssize_t)strlen(s->warning), "replace"))))
         Py_CLEAR(d);
     return d;

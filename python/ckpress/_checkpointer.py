@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from . import _core, _rng
-from ._coding import Profile, coding, whole
+from ._coding import OptimizerStates, Profile, coding, whole
 from ._collect import Collector
 from ._decode import parse
 from ._dynaquant import Bound, Config, DynaQuant
@@ -52,6 +52,8 @@ class Checkpointer:
         quality: scales the steps of lossy weights: 0.5 is twice as fine.
         steps: steps of single weights, by the names of their tensors (``"model/fc.weight"``), instead of the profile's: see :func:`ckpress.save`.
             Keys are finer by 2, as always. A name that a saved state does not have fails the save.
+        optimizer_states: beside lossless weights, ``"cluster"`` or ``"codebook"``: moments in 16 or 8 bits a value (see :func:`ckpress.save`);
+            :attr:`stats` tells their errors, ``mre_by_role`` and ``mse_by_role``.
         effort: 0 fast, 1 normal, 2 smallest; lossless coding only.
         threads: 0: one a processor.
         target_bits: bits a parameter that a lossy run may cost, everything counted, in the mean of a key and the deltas up to the next. Saves then get a
@@ -112,6 +114,7 @@ class Checkpointer:
         quality: float = 1.0,
         target_bits: float | None = None,
         steps: Mapping[str, float] | None = None,
+        optimizer_states: OptimizerStates = "profile",
         effort: int = 0,
         threads: int = 0,
         memory_budget: int | None = None,
@@ -134,10 +137,10 @@ class Checkpointer:
             raise make(InvalidError, f"when_busy must be 'wait' or 'skip', not {when_busy!r}")
         keep = rules(keep_last, keep_every, keep_best, max_bytes)
         seconds = whole("lock_seconds", lock_seconds, 2, 86400)
-        options = coding(profile, quality, threads, effort, memory_budget, steps)
+        options = coding(profile, quality, threads, effort, memory_budget, steps, optimizer_states)
         every = whole("eval_every", eval_every, 1, 1 << 31)
         self._guard = guard_for(planner, eval_fn, max_loss_increase, every, quality, eval_group, profile == "lossless")
-        if planner != "rd" and options[-1]:
+        if planner != "rd" and options[5]:
             raise make(InvalidError, f"planner={planner!r} codes weights by codebooks, steps are for grids: give one of them")
         self._dynaquant = DynaQuant.of(dynaquant)
         if self._dynaquant is not None and profile == "lossless":
@@ -147,7 +150,7 @@ class Checkpointer:
         self.dir = self._place.url if isinstance(self._place, Store) else self._place
         self._profile = profile
         self._threads = threads
-        self._steps = options[-1]
+        self._steps = options[5]
         self._rng = rng
         self._averages = names_of(averages)
         self._final_on_close = final_on_close

@@ -18,7 +18,10 @@ PROFILES = {
     "weights": _core.PROFILE_WEIGHTS,
 }
 
-Coding = tuple[int, float, int, int, int, "dict[str, float] | None"]
+OptimizerStates = Literal["profile", "cluster", "codebook"]
+STATES = {"profile": _core.STATES_PROFILE, "cluster": _core.STATES_CLUSTER, "codebook": _core.STATES_CODEBOOK}
+
+Coding = tuple[int, float, int, int, int, "dict[str, float] | None", int]
 STEP_MIN, STEP_MAX = 1e-30, 1e30  # CKP_STEP_MIN and CKP_STEP_MAX of run.h
 
 
@@ -54,7 +57,13 @@ def steps_of(steps: Mapping[str, float] | None) -> dict[str, float] | None:
 
 
 def coding(
-    profile: str, quality: float, threads: int, effort: int, memory_budget: int | None, steps: Mapping[str, float] | None = None
+    profile: str,
+    quality: float,
+    threads: int,
+    effort: int,
+    memory_budget: int | None,
+    steps: Mapping[str, float] | None = None,
+    optimizer_states: str = "profile",
 ) -> Coding:
     """The tuple that ``_core`` takes.
 
@@ -67,6 +76,10 @@ def coding(
         raise make(InvalidError, f"quality must be from 0.01 to 100, not {quality!r}")
     if steps and profile == "lossless":
         raise make(InvalidError, "steps are for lossy profiles")
+    if not isinstance(optimizer_states, str) or optimizer_states not in STATES:
+        raise make(InvalidError, f"optimizer_states must be one of {', '.join(STATES)}, not {optimizer_states!r}")
+    if optimizer_states != "profile" and profile != "lossless":
+        raise make(InvalidError, f"optimizer_states={optimizer_states!r} stands beside lossless weights: the profile {profile!r} has its own way")
     return (
         PROFILES[profile],
         float(quality),
@@ -74,4 +87,5 @@ def coding(
         whole("effort", effort, 0, 2),
         0 if memory_budget is None else whole("memory_budget", memory_budget, 1, (1 << 63) - 1),
         steps_of(steps),
+        STATES[optimizer_states],
     )

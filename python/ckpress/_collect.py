@@ -15,6 +15,8 @@ from .errors import InvalidError, make
 
 Betas = tuple[float, float]
 _LOSSY_DTYPES = ("f32", "bf16", "f16")
+# What optimizers call the fp32 values of a parameter that is held in bf16 or fp16.
+_MASTERS = ("master_param", "master_weight", "master", "fp32_param", "param_fp32", "main_param", "param")
 
 
 class Collector(Encoder):
@@ -36,6 +38,7 @@ class Collector(Encoder):
         self._stepped = {name for name, step in (steps or {}).items() if step > 0}
         self.context = Context(root)
         self.weights_only = weights_only
+        self.moments = False  # first or second ones, or momentum, of some parameter are among them
         self.second_moments = False  # Adam's v of some parameter is among them
         self.lossy_possible = False  # some tensor may be coded lossily
         self.special += [(is_module, self._module), (is_optimizer, self._optimizer)]
@@ -121,6 +124,7 @@ class Collector(Encoder):
             roles = {}
         if roles and owner is not None:
             self.second_moments |= _core.V in roles.values()
+            self.moments |= bool({_core.M, _core.V, _core.MOMENTUM} & set(roles.values()))
             self.context.claimed.add(owner)
             self._bias(state, group, owner, roles)
         self.state.put(_core.DICT, len(state))
@@ -146,6 +150,19 @@ class Collector(Encoder):
             self._adam.append((owner, beta1, beta2, int(count)))
 
 
+def master_key(state: dict[str, Any], param: Any) -> str | None:
+    """Under which key a parameter's optimizer state holds the parameter itself, in fp32."""
+    torch = torch_module()
+    assert torch is not None
+    if param.dtype not in (torch.bfloat16, torch.float16):
+        return None
+    for key in _MASTERS:
+        t = state.get(key)
+        if type(t) is torch.Tensor and t.dtype is torch.float32 and t.layout is torch.strided and t.shape == param.shape:
+            return key
+    return None
+
+
 def moment_roles(state: dict[str, Any], param: Any) -> dict[str, int]:
     """What the tensors of one parameter's optimizer state are.
 
@@ -159,10 +176,13 @@ def moment_roles(state: dict[str, Any], param: Any) -> dict[str, int]:
         t: Any = state.get(key)
         return type(t) is torch.Tensor and t.layout is torch.strided and t.is_floating_point() and t.shape == param.shape
 
+    master = master_key(state, param)
+    roles = {} if master is None else {master: _core.MASTER}
+    others = set(state) - set(roles) - {"step"}
     if fits("exp_avg") and fits("exp_avg_sq"):
-        return {"exp_avg": _core.M, "exp_avg_sq": _core.V}
-    if fits("exp_avg") and set(state) <= {"exp_avg", "step"}:  # Lion
-        return {"exp_avg": _core.M}
-    if fits("momentum_buffer") and set(state) <= {"momentum_buffer", "step"}:  # SGD
-        return {"momentum_buffer": _core.MOMENTUM}
-    return {}
+        roles |= {"exp_avg": _core.M, "exp_avg_sq": _core.V}
+    elif fits("exp_avg") and others == {"exp_avg"}:  # Lion
+        roles["exp_avg"] = _core.M
+    elif fits("momentum_buffer") and others == {"momentum_buffer"}:  # SGD
+        roles["momentum_buffer"] = _core.MOMENTUM
+    return roles

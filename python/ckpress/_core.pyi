@@ -39,7 +39,7 @@ class Run:
     def __init__(
         self,
         dir: Place,
-        coding: tuple[int, float, int, int, int, dict[str, float] | None],
+        coding: tuple[int, float, int, int, int, dict[str, float] | None, int],
         key_every: int,
         rules: tuple[int, int, int, str | None, bool, int],
         skip_when_busy: bool,
@@ -153,7 +153,7 @@ def open_file(path: str | bytes | os.PathLike[str], bases: Any, /) -> Checkpoint
 def save(
     path: str | bytes | os.PathLike[str],
     state: State,
-    coding: tuple[int, float, int, int, int, dict[str, float] | None],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None, int],
     base: Checkpoint | None,
     replace: bool,
     progress: Callable[[int, int], Any] | None,
@@ -162,7 +162,7 @@ def save(
 def compress(
     src: str | bytes | os.PathLike[str],
     dst: str | bytes | os.PathLike[str],
-    coding: tuple[int, float, int, int, int, dict[str, float] | None],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None, int],
     bases: Any,
     replace: bool,
     progress: Callable[[int, int], Any] | None,
@@ -171,7 +171,7 @@ def compress(
 def decompress(
     src: str | bytes | os.PathLike[str],
     dst: str | bytes | os.PathLike[str],
-    coding: tuple[int, float, int, int, int, dict[str, float] | None],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None, int],
     bases: Any,
     replace: bool,
     progress: Callable[[int, int], Any] | None,
@@ -180,7 +180,7 @@ def decompress(
 ) -> dict[str, Any]: ...
 def plan(
     source: State | str | bytes | os.PathLike[str],
-    coding: tuple[int, float, int, int, int, dict[str, float] | None],
+    coding: tuple[int, float, int, int, int, dict[str, float] | None, int],
     target: int,
     value: float,
     scores: dict[str, float] | None,
@@ -242,6 +242,9 @@ PROFILE_LOSSLESS: int
 PROFILE_RESUME: int
 PROFILE_SMALL: int
 PROFILE_WEIGHTS: int
+STATES_PROFILE: int
+STATES_CLUSTER: int
+STATES_CODEBOOK: int
 VERIFY_STRUCTURE: int
 VERIFY_DATA: int
 VERIFY_DECODE: int

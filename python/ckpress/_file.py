@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Union
 
 from . import _core
-from ._coding import Profile, coding, whole
+from ._coding import OptimizerStates, Profile, coding, whole
 from ._collect import Collector
 from ._decode import Leaf, Named, build, leaves, parse
 from ._lazy import LazyTensor
@@ -128,6 +128,7 @@ def save(
     memory_budget: int | None = None,
     base: PathLike | File | None = None,
     steps: Mapping[str, float] | None = None,
+    optimizer_states: OptimizerStates = "profile",
     overwrite: bool = True,
     progress: Progress | None = None,
 ) -> None:
@@ -148,6 +149,9 @@ def save(
             the weight; 0 keeps one lossless. What is not named gets the profile's. A tensor of f32, bf16 or f16 that is named may be lossy
             wherever it stands, also in a ``state_dict``. Without optimizer state all elements have that step, and values ``k * step`` (whole k
             from -127 to 127, as float32) come back exactly; with it, elements' steps follow the moments within 1/4 and 3/2 of it.
+        optimizer_states: beside lossless weights, what becomes of float32 moments of 4096 elements or more: ``"cluster"``, 16 bits a value (one of 256
+            clusters, and 8 bits within it), ``"codebook"``, 8 bits (the cluster's mean), both before lossless coding. BitSnap's way, to compare with
+            ``profile="resume"`` (docs/quality.md, "Clusters").
         overwrite: replace an existing file.
         progress: called with bytes done and bytes in all; may raise to stop.
 
@@ -157,12 +161,14 @@ def save(
         OSError: the file system refuses; the old file is untouched.
     """
     path = local(path)
-    options = coding(profile, quality, threads, effort, memory_budget, steps)
+    options = coding(profile, quality, threads, effort, memory_budget, steps, optimizer_states)
     collector = Collector(obj, weights_only=profile == "weights", steps=steps)
     collector.value(obj, ())
     if profile != "lossless" and not collector.lossy_possible:
         text = f"profile {profile!r} needs the live module (and optimizer) in the object: in a state_dict no tensor says what it is"
         raise make(InvalidError, text)
+    if optimizer_states != "profile" and not collector.moments:
+        raise make(InvalidError, f"optimizer_states={optimizer_states!r} needs the live optimizer in the object: in a state_dict no tensor says what it is")
     state = collector.done()
     if base is None or isinstance(base, File):
         _core.save(path, state, options, None if base is None else base.checkpoint, overwrite, progress)
@@ -377,10 +383,11 @@ def compress(
     memory_budget: int | None = None,
     base: PathLike | Sequence[PathLike] | None = None,
     steps: Mapping[str, float] | None = None,
+    optimizer_states: OptimizerStates = "profile",
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Converted:
-    """Compresses a safetensors or PyTorch file; ``dst`` None: the same name with ``.ckp``. ``steps`` are as for :func:`save`.
+    """Compresses a safetensors or PyTorch file; ``dst`` None: the same name with ``.ckp``. ``steps`` and ``optimizer_states`` are as for :func:`save`.
 
     A pickle in the file is read by an allow-list machine and never executed.
 
@@ -388,7 +395,7 @@ def compress(
         UnsafeError: the pickle asks for something else than tensors and plain values.
     """
     target = os.path.splitext(os.fspath(src))[0] + ".ckp" if dst is None else dst
-    options = coding(profile, quality, threads, effort, memory_budget, steps)
+    options = coding(profile, quality, threads, effort, memory_budget, steps, optimizer_states)
     return Converted(**_core.compress(src, target, options, _bases(base), overwrite, progress))
 
 

@@ -61,7 +61,7 @@ def restage_dynaquant(run: Any, state: Any, config: Config) -> int:
         bytes of its weights as they would be written.
     """
     run.restage_dynaquant(state, config)
-    return int(run.staged_bytes(_core.WEIGHT))
+    return int(run.staged_bytes(_core.WEIGHT) + run.staged_bytes(_core.MASTER))
 
 
 class Searcher(Guard):

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/dtype.h"
 #include "base/fail.h"
+#include "engine/cluster_chunk.h"
 #include "engine/decode.h"
 #include "engine/encode.h"
 #include "engine/replay.h"
@@ -108,6 +109,31 @@ give(ckpi_replay *r, uint32_t chunk, ckp_status (*make)(const ckpi_values *, voi
     return st;
 }
 
+static bool
+is_clusters(const ckpi_lineage *c, const ckpi_unit *u)
+{
+    return u->w != CKPI_NO_CHUNK && c->level[0].f->chunk[u->w].quant == CKPI_QUANT_CLUSTER;
+}
+
+static ckp_status
+decode_cluster_unit(ckpi_replay *r, ckpi_sink_fn sink, void *user, ckp_error *err)
+{
+    const size_t i = r->u->w;
+    ckpi_chunk k;
+    float *out = ckpi_scratch_get(r->ws, (size_t)ckpi_chunk_bytes(r->c->table, &r->c->level[0].f->chunk[i]));
+
+    if (out == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to decode a chunk of clusters");
+    ckp_status st = ckpi_replay_read(r, 0, i, &k, err);
+    if (st == CKP_OK)
+        st = ckpi_cluster_decode(&k, out, r->ws, r->cpu, err);
+    if (st != CKP_OK)
+        (void)ckpi_replay_fail(r, 0, &r->c->level[0].f->chunk[i], st, err);
+    if (st == CKP_OK)
+        st = check_hash(r, &r->c->level[0].f->chunk[i], out, err);
+    return st == CKP_OK && sink != NULL ? sink(user, &r->c->level[0].f->chunk[i], out, err) : st;
+}
+
 /* One lossless chunk on lossless ones. Exact weights that stand on quantized ones are replayed like those. */
 static bool
 is_plain(const ckpi_lineage *c, const ckpi_unit *u)
@@ -139,12 +165,13 @@ ckpi_decode_unit(const ckpi_lineage *c, const ckpi_unit *u, unsigned want, ckpi_
     ckpi_replay r = {.body = CKPI_BUF_INIT};
     ckp_status st;
 
-    if (is_plain(c, u)) {
+    const bool clusters = is_clusters(c, u);
+    if (clusters || is_plain(c, u)) {
         r.c = c;
         r.u = u;
         r.ws = ws;
         r.cpu = cpu;
-        st = decode_plain_unit(&r, sink, user, err);
+        st = (clusters ? decode_cluster_unit : decode_plain_unit)(&r, sink, user, err);
         ckpi_replay_free(&r);
         return st;
     }
@@ -173,7 +200,7 @@ ckpi_decode_into_pred(const ckpi_lineage *c, const ckpi_unit *u, ckpi_pred *pred
 
     if (!grp->lossy) {
         uint8_t *bytes = NULL;
-        if (!keep_raw)
+        if (!keep_raw || grp->clustered)
             return CKP_OK;
         r.c = c;
         r.u = u;

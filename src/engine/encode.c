@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/float.h"
 #include "base/limits.h"
+#include "engine/cluster_chunk.h"
 #include "engine/dynaquant.h"
 #include "engine/encode.h"
 #include "engine/moments.h"
@@ -119,6 +120,33 @@ encode_lossless(ckpi_pred *pred, size_t g, ckpi_stage *s, ckpi_effort effort, bo
         pred->raw[g] = NULL;
     }
     return CKP_OK;
+}
+
+/* Moments in clusters. The hash is of what a decoder makes of them, which proves the chunk before it is written. */
+static ckp_status
+encode_clusters(ckpi_pred *pred, size_t g, ckpi_stage *s, ckpi_effort effort, uint32_t cpu, ckpi_encoded *e, ckpi_scratch *ws, ckp_error *err)
+{
+    const ckpi_group *grp = &pred->layout->g[g];
+    const size_t mark = ckpi_scratch_mark(ws);
+    seams at = {0, 0};
+
+    ckp_status st = set_pieces(e, grp, NULL, err);
+    e->c.role = (uint8_t)grp->role;
+    e->c.quant = CKPI_QUANT_CLUSTER;
+    e->c.dtype = (uint8_t)grp->dtype;
+    if (st == CKP_OK)
+        st = ckpi_cluster_code(e, &at.params, &at.escapes, grp, s, effort, ws, cpu, err);
+    if (st != CKP_OK)
+        return st;
+    set_pointers(e, at);
+    float *back = ckpi_scratch_get(ws, (size_t)grp->bytes);
+    st = back != NULL ? ckpi_cluster_decode(&e->c, back, ws, cpu, err) : ckpi_fail(err, CKP_ENOMEM, "no memory for %zu values", (size_t)grp->n);
+    if (st == CKP_OK)
+        e->c.decoded_hash = ckpi_hash64(back, (size_t)grp->bytes);
+    ckpi_scratch_release(ws, mark);
+    ckpi_aligned_free(pred->raw[g]);      /* what an earlier save left is no base of anything */
+    pred->raw[g] = NULL;
+    return st;
 }
 
 /* ---- lossy ------------------------------------------------------------------------------------------------------ */
@@ -402,6 +430,8 @@ ckpi_encode_group(ckpi_pred *pred, size_t g, ckpi_stage *s, ckpi_effort effort, 
         ckpi_encoded_reset(&out[k]);
     if (!grp->lossy) {
         *n = 1;
+        if (grp->clustered)
+            return encode_clusters(pred, g, s, effort, cpu, &out[0], ws, err);
         return encode_lossless(pred, g, s, effort, keep_raw, cpu, &out[0], ws, err);
     }
     if (grp->has_v)

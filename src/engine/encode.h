@@ -41,6 +41,7 @@ typedef struct ckpi_encode_job {
     ckp_progress_fn progress;    /* from the calling thread */
     void *progress_user;
     uint64_t total_bytes;        /* for progress */
+    ckpi_clusters_loss *clusters;   /* by role: adds what moments in clusters lost; may be NULL */
     uint64_t *quantized_w;       /* adds the bytes of frames of quantized weights; may be NULL */
 } ckpi_encode_job;
 

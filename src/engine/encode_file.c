@@ -60,11 +60,42 @@ code_one(void *user, size_t i, ckpi_scratch *ws, ckp_error *err)
     return st;
 }
 
+/* As of other quantizers: second moments' errors are of each value itself. */
+static void
+add_cluster_loss(loss *l, const ckpi_clusters_loss *c, ckp_role role)
+{
+    if (role == CKP_ROLE_V) {
+        l->v_max_rel = fmax(l->v_max_rel, c->max_rel);
+        l->n = 1;
+        return;
+    }
+    l->max_err = fmax(l->max_err, c->max_err);
+    l->err2 += c->err2;
+    l->sum2 += c->sum2;
+    l->n += c->n;
+    l->n_nan += c->n_nan;
+    l->n_inf += c->n_inf;
+}
+
+static void
+add_clusters(ckpi_clusters_loss *all, const ckpi_clusters_loss *c)
+{
+    all->err2 += c->err2;
+    all->n += c->n;
+    all->rel += c->rel;
+    all->n_rel += c->n_rel;
+}
+
 static void
 add_loss(const ckpi_encode_job *job, size_t g, const ckpi_stage *s, loss *by_tensor)
 {
     const ckpi_group *grp = &job->pred->layout->g[g];
 
+    for (size_t k = 0; grp->clustered && k < grp->n_pieces; k++) {
+        add_cluster_loss(&by_tensor[grp->piece[k].tensor], &s->cluster_loss[k], grp->role);
+        if (job->clusters != NULL)
+            add_clusters(&job->clusters[grp->role], &s->cluster_loss[k]);
+    }
     for (size_t k = 0; grp->lossy && k < grp->n_pieces; k++) {
         const ckpi_piece_sums *p = &s->sums[k];
         loss *l = &by_tensor[grp->piece[k].tensor];

@@ -84,7 +84,7 @@ static bool
 same_kind(const ckpi_group *a, const ckpi_group *b)
 {
     return a->lossy == b->lossy && a->fine == b->fine && a->has_m == b->has_m && a->has_v == b->has_v && a->role == b->role &&
-           a->dtype == b->dtype && a->m_role == b->m_role && a->m_dtype == b->m_dtype && a->v_dtype == b->v_dtype;
+           a->clustered == b->clustered && a->dtype == b->dtype && a->m_role == b->m_role && a->m_dtype == b->m_dtype && a->v_dtype == b->v_dtype;
 }
 
 static bool
@@ -142,6 +142,9 @@ kind_of(const ckpi_layout *l, const plan *p, uint32_t i, bool lossy)
     const ckpi_rec *r = &p->t->rec[i];
     ckpi_group k = {.lossy = lossy, .role = r->role, .dtype = r->dtype};
 
+    const bool moment = r->role == CKP_ROLE_M || r->role == CKP_ROLE_V || r->role == CKP_ROLE_MOMENTUM;
+    k.clustered = !lossy && p->alone == CKPI_ALONE_CLUSTERS && moment && r->dtype == CKP_F32 && r->numel >= CKPI_FINE_BELOW &&
+                  (p->no_loss == NULL || !p->no_loss[i]);
     if (!lossy)
         return k;
     k.fine = is_fine(r);

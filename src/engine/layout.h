@@ -25,6 +25,7 @@ typedef struct ckpi_group {
     bool lossy;
     bool fine;
     bool has_m, has_v;
+    bool clustered;              /* of a lossless layout: moments in clusters (clusters.h) */
     ckp_role role, m_role;       /* m_role: first moment or momentum */
     ckp_dtype dtype, m_dtype, v_dtype;
 } ckpi_group;
@@ -45,7 +46,8 @@ typedef enum ckpi_packing {
 typedef enum ckpi_alone {
     CKPI_ALONE_LOSSLESS,
     CKPI_ALONE_LOSSY,
-    CKPI_ALONE_LARGE             /* lossy where they are not fine: what codebooks take (dynaquant.h) */
+    CKPI_ALONE_LARGE,            /* lossy where they are not fine: what codebooks take (dynaquant.h) */
+    CKPI_ALONE_CLUSTERS          /* of a lossless layout: weights lossless, moments of CKPI_FINE_BELOW elements or more in clusters */
 } ckpi_alone;
 
 /*

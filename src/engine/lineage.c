@@ -163,6 +163,8 @@ kind_fits(const ckpi_chunk *k)
 
     if (k->quant == CKPI_QUANT_NONE)
         return true;
+    if (k->quant == CKPI_QUANT_CLUSTER)
+        return (m || k->role == CKP_ROLE_V) && k->dtype == CKP_F32 && !(k->flags & CKPI_CHUNK_USES_BASE);
     return ckpi_is_small_float((ckp_dtype)k->dtype) &&
            ((k->quant == CKPI_QUANT_V && k->role == CKP_ROLE_V) || (k->quant == CKPI_QUANT_M && m) ||
             ((k->quant == CKPI_QUANT_W || k->quant == CKPI_QUANT_INDEX) && w));
@@ -191,7 +193,8 @@ check_bases(const ckpi_lineage *c, ckp_error *err)
     for (size_t l = 0; l < c->n; l++)
         for (size_t i = 0; i < c->level[l].f->n_chunks; i++) {
             const ckpi_chunk *k = &c->level[l].f->chunk[i];
-            if (!(k->flags & CKPI_CHUNK_USES_BASE) || ckpi_lineage_like(c, l + 1, k, NULL) != NULL)
+            const ckpi_chunk *like = k->flags & CKPI_CHUNK_USES_BASE ? ckpi_lineage_like(c, l + 1, k, NULL) : NULL;
+            if (!(k->flags & CKPI_CHUNK_USES_BASE) || (like != NULL && like->quant != CKPI_QUANT_CLUSTER))
                 continue;
             ckp_status st = ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "a chunk predicts from a base that has no like chunk");
             ckpi_fail_tensor(err, c->level[l].f->table->rec[k->piece[0].tensor].name);

@@ -49,9 +49,18 @@ ckpi_pred_new(ckpi_pred **out, ckpi_table *table, ckpi_layout *layout, ckp_error
     return CKP_OK;
 }
 
+uint64_t
+ckpi_settings_features(const ckpi_settings *set)
+{
+    const bool clusters = set->clusters != CKPI_CLUSTERS_NONE;
+    return (set->lossy || clusters ? CKPI_FEAT_LOSSY : 0) | (clusters ? CKPI_FEAT_CLUSTERS : 0);
+}
+
 ckpi_alone
 ckpi_settings_alone(const ckpi_settings *set)
 {
+    if (set->clusters != CKPI_CLUSTERS_NONE)
+        return CKPI_ALONE_CLUSTERS;
     return set->weights_only ? CKPI_ALONE_LOSSY : set->dynaquant ? CKPI_ALONE_LARGE : CKPI_ALONE_LOSSLESS;
 }
 

@@ -9,6 +9,7 @@
 #define CKPI_ENGINE_PRED_H
 #include "engine/layout.h"
 #include "engine/params.h"
+#include "quant/clusters.h"
 #include "quant/codebook.h"
 
 /* How lossy state is coded: DESIGN sections 3 and 4. */
@@ -26,9 +27,12 @@ typedef struct ckpi_settings {
     double mstep;                /* of first moments without second ones: step, in the mean logarithm of their size */
     int fine_shift;              /* small tensors: steps finer by 2^this */
     bool exact_weights;          /* the final save: weights losslessly */
+    ckpi_clusters_kind clusters; /* of a lossless save: moments in clusters */
     bool dynaquant;              /* weights as indices into codebooks, where the layout says so (dynaquant.h) */
 } ckpi_settings;
 
+/* Feature bits of a file that is coded so. */
+uint64_t ckpi_settings_features(const ckpi_settings *set);
 /* How weights without moments are laid out under these settings. */
 ckpi_alone ckpi_settings_alone(const ckpi_settings *set);
 

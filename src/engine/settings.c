@@ -2,6 +2,7 @@
 #include "engine/settings.h"
 #include "base/cursor.h"
 #include "base/fail.h"
+#include "engine/cluster_chunk.h"
 #include "engine/dynaquant.h"
 #include "engine/params.h"
 #include "quant/quant.h"
@@ -47,6 +48,20 @@ get_index(ckpi_rd *rd, size_t piece, ckpi_piece_settings *out)
         out->levels = ckpi_dq_skip_book(rd);
 }
 
+static void
+get_clusters(ckpi_rd *rd, size_t piece, ckpi_piece_settings *out)
+{
+    const ckpi_clusters_kind kind = ckpi_cluster_get_kind(rd);
+    ckpi_cluster_piece p = {.mse = 0};
+
+    out->quantizer = kind == CKPI_CLUSTERS_CENTRES ? "codebook" : "cluster";
+    for (size_t i = 0; i <= piece; i++)
+        ckpi_cluster_get(rd, kind, &p);
+    out->levels = p.clusters.k;
+    out->mse = p.mse;
+    out->mre = p.mre;
+}
+
 ckp_status
 ckpi_piece_settings_get(const ckpi_chunk *c, size_t piece, ckpi_piece_settings *out, ckp_error *err)
 {
@@ -59,6 +74,7 @@ ckpi_piece_settings_get(const ckpi_chunk *c, size_t piece, ckpi_piece_settings *
     case CKPI_QUANT_M: out->quantizer = "m"; get_m(&rd, piece, out); break;
     case CKPI_QUANT_W: out->quantizer = "w"; get_w(&rd, piece, out); break;
     case CKPI_QUANT_INDEX: out->quantizer = "index"; get_index(&rd, piece, out); break;
+    case CKPI_QUANT_CLUSTER: get_clusters(&rd, piece, out); break;
     default: break;
     }
     return ckpi_rd_ok(&rd) ? CKP_OK : ckpi_rd_error(&rd, err, "parameters of a chunk");

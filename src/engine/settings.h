@@ -5,12 +5,13 @@
 #include "format/format.h"
 
 typedef struct ckpi_piece_settings {
-    const char *quantizer;       /* "none", "w", "m", "v", "index", "?": static */
+    const char *quantizer;       /* "none", "w", "m", "v", "index", "cluster", "codebook", "?": static */
     bool follows;                /* w: steps follow a scale field */
     float step, lo, hi;          /* w */
     float magnitude;             /* m */
     int32_t vstep;               /* v, 1/256 octave; 0: the base's */
-    uint32_t levels;             /* index: of the codebook; 0: the base's, or none */
+    uint32_t levels;             /* index: of the codebook; 0: the base's, or none. cluster, codebook: clusters */
+    double mse, mre;             /* cluster, codebook: as the writer measured */
 } ckpi_piece_settings;
 
 /* c as ckpi_fmt_read_chunk gives it; piece below c->n_pieces. CKP_ECORRUPT: parameters end early. */

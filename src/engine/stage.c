@@ -31,6 +31,7 @@ ckpi_stage_free(ckpi_stage *s)
     free(s->mshare);
     free(s->wstep);
     free(s->sums);
+    free(s->cluster_loss);
     *s = (ckpi_stage){0};
 }
 
@@ -82,6 +83,10 @@ ckpi_stage_alloc(ckpi_stage *s, const ckpi_group *g, const ckpi_settings *set, c
         (indexed && !ckpi_indices_alloc(&s->idx, n, g->n_pieces)) ||
         !want(&s->mcode, g->lossy && g->has_m, n) || (g->lossy && !want_small(s, g->n_pieces)))
         return ckpi_fail(err, CKP_ENOMEM, "no memory to stage %llu elements", (unsigned long long)g->n);
+    if (g->clustered && s->cluster_loss == NULL)
+        s->cluster_loss = ckpi_calloc(g->n_pieces, sizeof *s->cluster_loss);
+    if (g->clustered && s->cluster_loss == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to stage %zu tensors", g->n_pieces);
     return CKP_OK;
 }
 
@@ -188,6 +193,14 @@ measure_movement(const ckpi_pass *p, size_t g, size_t k, size_t at, const float 
 /* Step of small tensors' first moments, in u: it is off by a third of its own noise. */
 #define FINE_MOMENTS 0.25F
 
+const ckpi_adam *
+ckpi_pass_adam(const ckp_state *s, uint32_t tensor)
+{
+    const ckpi_adam *a = ckpi_state_adam(s, tensor);
+    const bool master = a == NULL && s->t[tensor].role == CKP_ROLE_MASTER && s->t[tensor].owner != CKPI_NO_TENSOR;
+    return master ? ckpi_state_adam(s, s->t[tensor].owner) : a;
+}
+
 static ckpi_enc_in
 piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
 {
@@ -208,7 +221,7 @@ piece_input(const ckpi_pass *p, size_t g, size_t k, const ckpi_stage *s)
         .first = (uint32_t)pc->first,
         .mkind = moments_kind(grp, set),
         .mt = grp->fine ? FINE_MOMENTS : (float)set->mstep,
-        .kc = ckpi_bias_correction(ckpi_state_adam(p->state, pc->tensor), grp->has_v),
+        .kc = ckpi_bias_correction(ckpi_pass_adam(p->state, pc->tensor), grp->has_v),
         .wsq_exp = p->pred->sq_exp[pc->tensor],
     };
     return in;
@@ -417,6 +430,7 @@ ckpi_pass_group(const ckpi_pass *p, size_t g, ckpi_stage *s, ckpi_scratch *ws, c
     s->indexed = ckpi_dq_takes(grp, p->set);
     s->wesc.n = s->mesc.n = s->vesc.n = s->idx.n_kept = 0;
     s->mthree = moments_kind(grp, p->set) == CKPI_M_CLAMPED;
+    s->clusters = grp->clustered ? p->set->clusters : CKPI_CLUSTERS_NONE;
     s->stale = false;
     s->lsum = s->move = 0;
     s->lcount = s->n_move = 0;

@@ -35,6 +35,8 @@ typedef struct ckpi_stage {
     bool w_key;                                /* ... but weights do, of a key on a base model */
     bool exact_w, indexed;
     bool mthree;                               /* moments are to have three values */
+    ckpi_clusters_kind clusters;               /* of a clustered group */
+    ckpi_clusters_loss *cluster_loss;          /* by piece, of a clustered group: set by the coder */
 } ckpi_stage;
 
 typedef struct ckpi_dq ckpi_dq;                /* dynaquant.h */
@@ -62,6 +64,8 @@ uint64_t ckpi_stage_bytes(const ckpi_stage *s, const ckpi_group *g);
  * Before a key, before the first delta of a process, and when weights have changed their size: RMS and mean logarithms are taken from the live tensors (a second pass).
  */
 CKP_MUST_USE ckp_status ckpi_pass_prepare(ckpi_ctx *ctx, const ckpi_pass *p, ckp_error *err);
+/* Adam's constants of a weight, or of the one that it is the master of; NULL when unknown. */
+const ckpi_adam *ckpi_pass_adam(const ckp_state *s, uint32_t tensor);
 /* Whether any tensor is a pull source: those are read on the saving thread only. */
 bool ckpi_state_pulls(const ckp_state *s);
 /* Looks at a few weights of each tensor: whether any tensor's size is another than at the last look. Then the pass wants

@@ -40,7 +40,7 @@ member_of(const ckpi_lineage *c, uint32_t i, member *m)
         return ckpi_role_is_weight(k->role);
     m->owner = c->table->rec[tensor].owner;
     m->kind = k->role == CKP_ROLE_V ? 2 : 1;
-    return k->quant != CKPI_QUANT_NONE && m->owner != CKPI_NO_TENSOR;    /* lineage.c has seen that kinds and roles go together */
+    return k->quant != CKPI_QUANT_NONE && k->quant != CKPI_QUANT_CLUSTER && m->owner != CKPI_NO_TENSOR;    /* lineage.c has seen that kinds and roles go together */
 }
 
 static bool
@@ -129,7 +129,7 @@ ckpi_units(const ckpi_lineage *c, ckpi_unit **out, size_t *n, ckp_error *err)
     for (uint32_t i = 0; i < chunks; i++) {
         if (member_of(c, i, &m[n_members]))
             n_members++;
-        else if (c->level[0].f->chunk[i].quant == CKPI_QUANT_NONE)
+        else if (c->level[0].f->chunk[i].quant == CKPI_QUANT_NONE || c->level[0].f->chunk[i].quant == CKPI_QUANT_CLUSTER)
             u[(*n)++] = (ckpi_unit){i, CKPI_NO_CHUNK, CKPI_NO_CHUNK};
         else
             st = ckpi_fail_at(err, CKP_ECORRUPT, c->level[0].f->chunk[i].offset, "a quantized chunk that belongs to no weight");

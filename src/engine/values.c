@@ -48,6 +48,15 @@ ckpi_floats_to(ckp_dtype dt, void *dst, const float *src, size_t n)
 }
 
 void
+ckpi_round_copy(ckp_dtype dt, void *dst, const void *src, size_t n)
+{
+    if (dt == CKP_BF16)
+        ckpi_f32_to_bf16_n(dst, src, n);
+    else
+        ckpi_f32_to_f16_n(dst, src, n);
+}
+
+void
 ckpi_floats_from(ckp_dtype dt, float *dst, const void *src, size_t n)
 {
     if (dt == CKP_BF16) {

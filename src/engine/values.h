@@ -27,6 +27,8 @@ CKP_MUST_USE ckp_status ckpi_values_w(const ckpi_values *c, void *dst, ckpi_scra
 /* fp32 to dtype and back; exact for values that came from dtype, NaNs of any kind among them. */
 void ckpi_floats_to(ckp_dtype dt, void *dst, const float *src, size_t n);
 void ckpi_floats_from(ckp_dtype dt, float *dst, const void *src, size_t n);
+/* n elements of a master in fp32 to a copy of it, bf16 or f16 (docs/format.md, "Copies"): nearest even; a NaN keeps sign and upper payload and becomes quiet. */
+void ckpi_round_copy(ckp_dtype dt, void *dst, const void *src, size_t n);
 /* Puts escapes in the dtype's own bits into an output. */
 void ckpi_patch(void *dst, size_t width, const ckpi_escapes *e);
 #endif

@@ -15,7 +15,9 @@
 /* Feature bits a reader must know; docs/format.md names each. An unknown required bit is CKP_EUNSUPPORTED naming it. */
 #define CKPI_FEAT_DELTA (UINT64_C(1) << 0)     /* chunks may use a base */
 #define CKPI_FEAT_LOSSY (UINT64_C(1) << 1)     /* quantized chunks */
-#define CKPI_FEAT_KNOWN (CKPI_FEAT_DELTA | CKPI_FEAT_LOSSY)
+#define CKPI_FEAT_COPIES (UINT64_C(1) << 2)    /* tensors that are derived from their masters */
+#define CKPI_FEAT_CLUSTERS (UINT64_C(1) << 3)  /* moments in clusters */
+#define CKPI_FEAT_KNOWN (CKPI_FEAT_DELTA | CKPI_FEAT_LOSSY | CKPI_FEAT_COPIES | CKPI_FEAT_CLUSTERS)
 
 #define CKPI_MAX_FRAME_HEAD (1u << 21)         /* FORMAT bytes of a frame's head: 65536 pieces fit */
 #define CKPI_MAX_FRAME_PART (1u << 27)         /* FORMAT bytes of params, of escapes and of payload, each */
@@ -27,7 +29,7 @@ typedef struct ckpi_rec {
     ckp_dtype dtype;
     uint32_t owner;              /* index or CKPI_NO_TENSOR */
     uint32_t alias_of;           /* same payload as that tensor */
-    uint32_t copy_of;            /* role COPY: element-wise rounding of that master, not stored (ckpi_table_link_copies) */
+    uint32_t copy_of;            /* role COPY: element-wise rounding of that master, not stored */
     unsigned ndim;
     const uint64_t *shape;       /* global */
     const uint64_t *box_first;   /* NULL when this shard holds the whole, or a flat range */
@@ -49,11 +51,17 @@ CKP_MUST_USE ckp_status ckpi_table_from_state(ckpi_table **out, const ckp_state 
 void ckpi_table_free(ckpi_table *t);                                /* accepts NULL; the last owner's call frees */
 ckpi_table *ckpi_table_share(ckpi_table *t);                        /* one more owner; a shared table is not changed any more */
 /*
- * Finds the master of each tensor of role COPY, and sets copy_of where `same` confirms that every element is the master's, rounded: only then its own
- * elements need not be stored. from_state alone sets no copy_of. Gives the table its new id.
+ * master, by row: the master of which this row is the element-wise rounding, or CKPI_NO_TENSOR. Such a row becomes a copy, whose elements are derived and not
+ * stored; a master of no other role gets the role MASTER. Gives the table its new id.
  */
-typedef bool (*ckpi_same_fn)(void *user, const ckpi_tensor *copy, const ckpi_tensor *master);
-CKP_MUST_USE ckp_status ckpi_table_link_copies(ckpi_table *t, const ckp_state *s, ckpi_same_fn same, void *user, ckp_error *err);
+CKP_MUST_USE ckp_status ckpi_table_link_copies(ckpi_table *t, const uint32_t *master, ckp_error *err);
+bool ckpi_table_has_copies(const ckpi_table *t);
+/* Whether the saver knew what the tensors are: some row has a role that copies and their masters do not get by themselves. */
+bool ckpi_table_has_roles(const ckpi_table *t);
+/* The row in whose chunks the elements of row i lie: its own, that of which it is an alias, or the master of that. They are converted where its dtype is another. */
+uint32_t ckpi_table_holder(const ckpi_table *t, uint32_t i);
+/* Which dtypes a master and its copies may have. */
+bool ckpi_copy_dtypes(ckp_dtype master, ckp_dtype copy);
 /* After the engine changed roles or copy_of (before writing): checks the rows again and gives the table its new id. */
 CKP_MUST_USE ckp_status ckpi_table_rehash(ckpi_table *t, ckp_error *err);
 uint32_t ckpi_table_find(const ckpi_table *t, const char *name);   /* linear or indexed; CKPI_NO_TENSOR */

@@ -106,44 +106,46 @@ row_from(ckpi_table *table, ckpi_rec *r, const ckpi_tensor *t)
            copy_dims(table, &r->box_shape, t->shape, t->ndim);
 }
 
-/*
- * The master that a low-precision copy is rounded from: its owner when that is a master; else the master that belongs to the copy itself
- * or to the same owner; else the owner.
- */
-static uint32_t
-master_for(const ckp_state *s, const uint32_t *master_of, uint32_t i)
+ckp_status
+ckpi_table_link_copies(ckpi_table *t, const uint32_t *master, ckp_error *err)
 {
-    const ckpi_tensor *t = &s->t[i];
-    if (t->role != CKP_ROLE_COPY || t->alias_of != CKPI_NO_TENSOR)
-        return CKPI_NO_TENSOR;
-    uint32_t m = t->owner;
-    if (m == CKPI_NO_TENSOR || s->t[m].role != CKP_ROLE_MASTER)
-        m = master_of[m == CKPI_NO_TENSOR ? i : m] != CKPI_NO_TENSOR ? master_of[m == CKPI_NO_TENSOR ? i : m] : m;
-    if (m != CKPI_NO_TENSOR && s->t[m].alias_of != CKPI_NO_TENSOR)
-        m = s->t[m].alias_of;
-    if (m == CKPI_NO_TENSOR || m == i || s->t[m].numel != t->numel || s->t[m].role == CKP_ROLE_COPY)
-        return CKPI_NO_TENSOR;
-    return m;
+    for (size_t i = 0; i < t->n; i++) {
+        if (master[i] == CKPI_NO_TENSOR)
+            continue;
+        t->rec[i].role = CKP_ROLE_COPY;
+        t->rec[i].copy_of = master[i];
+        if (t->rec[master[i]].role == CKP_ROLE_OTHER)
+            t->rec[master[i]].role = CKP_ROLE_MASTER;
+    }
+    return ckpi_table_rehash(t, err);
 }
 
-ckp_status
-ckpi_table_link_copies(ckpi_table *t, const ckp_state *s, ckpi_same_fn same, void *user, ckp_error *err)
+bool
+ckpi_table_has_copies(const ckpi_table *t)
 {
-    uint32_t *master_of = ckpi_malloc(s->n, sizeof *master_of);
-    if (master_of == NULL)
-        return ckpi_fail(err, CKP_ENOMEM, "tensor table: out of memory");
-    for (size_t i = 0; i < s->n; i++)
-        master_of[i] = CKPI_NO_TENSOR;
-    for (size_t i = 0; i < s->n; i++)
-        if (s->t[i].role == CKP_ROLE_MASTER && s->t[i].owner != CKPI_NO_TENSOR)
-            master_of[s->t[i].owner] = (uint32_t)i;
-    for (size_t i = 0; i < s->n; i++) {
-        const uint32_t m = master_for(s, master_of, (uint32_t)i);
-        if (m != CKPI_NO_TENSOR && same(user, &s->t[i], &s->t[m]))
-            t->rec[i].copy_of = m;
+    for (size_t i = 0; i < t->n; i++)
+        if (t->rec[i].copy_of != CKPI_NO_TENSOR)
+            return true;
+    return false;
+}
+
+bool
+ckpi_table_has_roles(const ckpi_table *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        const ckpi_rec *r = &t->rec[i];
+        const bool given = r->role != CKP_ROLE_OTHER && r->role != CKP_ROLE_MASTER && r->copy_of == CKPI_NO_TENSOR;
+        if (given || r->owner != CKPI_NO_TENSOR)
+            return true;
     }
-    free(master_of);
-    return ckpi_table_rehash(t, err);
+    return false;
+}
+
+uint32_t
+ckpi_table_holder(const ckpi_table *t, uint32_t i)
+{
+    const uint32_t payload = t->rec[i].alias_of != CKPI_NO_TENSOR ? t->rec[i].alias_of : i;
+    return t->rec[payload].copy_of != CKPI_NO_TENSOR ? t->rec[payload].copy_of : payload;
 }
 
 ckp_status
@@ -222,6 +224,12 @@ row_fault(const ckpi_table *t, size_t i)
     return NULL;
 }
 
+bool
+ckpi_copy_dtypes(ckp_dtype master, ckp_dtype copy)
+{
+    return master == CKP_F32 && (copy == CKP_BF16 || copy == CKP_F16);
+}
+
 /* After all rows have their sizes: a copy may stand before its master. */
 static const char *
 copy_fault(const ckpi_table *t, size_t i)
@@ -231,7 +239,7 @@ copy_fault(const ckpi_table *t, size_t i)
         return NULL;
     const ckpi_rec *m = r->copy_of < t->n && r->copy_of != i ? &t->rec[r->copy_of] : NULL;
     if (m == NULL || r->role != CKP_ROLE_COPY || r->alias_of != CKPI_NO_TENSOR || m->alias_of != CKPI_NO_TENSOR ||
-        m->copy_of != CKPI_NO_TENSOR || m->numel != r->numel)
+        m->copy_of != CKPI_NO_TENSOR || m->numel != r->numel || !ckpi_copy_dtypes(m->dtype, r->dtype))
         return "a copy of a tensor that does not fit";
     return NULL;
 }

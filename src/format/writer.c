@@ -73,7 +73,7 @@ ckpi_fmt_writer_new(ckpi_fmt_writer **out, ckpi_writer *w, const ckpi_file_info 
     fw->w = w;
     fw->table = table;
     fw->info = *info;
-    fw->info.features |= info->is_delta ? CKPI_FEAT_DELTA : 0;
+    fw->info.features |= (info->is_delta ? CKPI_FEAT_DELTA : 0) | (ckpi_table_has_copies(table) ? CKPI_FEAT_COPIES : 0);
     fw->heads.max = CKPI_MAX_INDEX;
     fw->front.table = table->id;
     fw->front.tree = ckpi_hash128(tree, tree_len);

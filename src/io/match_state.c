@@ -23,7 +23,7 @@
 #define OPTIMIZERS_MAX 64u       /* each is tried against every model: a file of nothing but optimizers must not take for ever */
 
 typedef struct slot {            /* one parameter of the optimizer and what is kept for it; tensors by index */
-    uint32_t m, v, momentum;
+    uint32_t m, v, momentum, master;
     uint32_t step;               /* node */
 } slot;
 
@@ -94,11 +94,25 @@ same_shape(const ckpi_tensor *a, const ckpi_tensor *b)
     return a->ndim == b->ndim && (a->ndim == 0 || memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0);
 }
 
+/* What optimizers call the fp32 values of a parameter that is held in bf16 or fp16. */
+static uint32_t
+find_master(const matcher *m, uint32_t state)
+{
+    static const char *const key[] = {"master_param", "master_weight", "master", "fp32_param", "param_fp32", "main_param", "param"};
+
+    for (size_t i = 0; i < sizeof key / sizeof *key; i++) {
+        const uint32_t t = moment(m, state, key[i]);
+        if (t != NONE && m->s->t[t].dtype == CKP_F32)
+            return t;
+    }
+    return NONE;
+}
+
 /* Adam's pair counts only if both have one shape; a lone first moment is a momentum (Lion). */
 static void
 read_slot(const matcher *m, uint32_t state, slot *s, ckpi_match_param *p)
 {
-    *s = (slot){NONE, NONE, NONE, ckpi_node_get(&m->t, state, "step")};
+    *s = (slot){NONE, NONE, NONE, find_master(m, state), ckpi_node_get(&m->t, state, "step")};
     const uint32_t first = moment(m, state, "exp_avg"), second = moment(m, state, "exp_avg_sq");
     if (first != NONE && second != NONE && same_shape(&m->s->t[first], &m->s->t[second])) {
         s->m = first;
@@ -179,7 +193,7 @@ read_group(matcher *m, uint32_t group, unsigned number, const ckpi_hindex *state
         const ckpi_node *id = &m->t.v[at];
         ckpi_match_param *p = &m->param[m->n_params];
         *p = (ckpi_match_param){.group = number};
-        m->slot[m->n_params] = (slot){NONE, NONE, NONE, CKPI_NO_NODE};
+        m->slot[m->n_params] = (slot){NONE, NONE, NONE, NONE, CKPI_NO_NODE};
         const bool known = id->type == CKP_TREE_INT || id->type == CKP_TREE_STR;
         const uint32_t state = known ? find_state(m, states, id) : CKPI_NO_NODE;
         if (state != CKPI_NO_NODE)
@@ -373,6 +387,11 @@ apply(matcher *m, size_t k, uint32_t group)
     ckp_status st = CKP_OK;
     m->owned[owner] = 1;
     m->s->t[owner].role = CKP_ROLE_WEIGHT;
+    const bool half = m->s->t[owner].dtype == CKP_BF16 || m->s->t[owner].dtype == CKP_F16;
+    if (half && s->master != NONE && same_shape(&m->s->t[s->master], &m->s->t[owner]))
+        st = set_role(m, s->master, CKP_ROLE_MASTER, owner);
+    if (st != CKP_OK)
+        return st;
     if (s->momentum != NONE)
         return set_role(m, s->momentum, CKP_ROLE_MOMENTUM, owner);
     if (s->m == NONE)

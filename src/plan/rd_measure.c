@@ -50,7 +50,7 @@ curvature(const job *j, const ckpi_group *g, uint32_t tensor)
     if (j->score != NULL && j->score[tensor] > 0.0)
         return j->score[tensor];
     if (g->has_v)
-        return unbias(ckpi_state_adam(j->pass.state, tensor));
+        return unbias(ckpi_pass_adam(j->pass.state, tensor));
     const double h = 1.0 / (rms_of(j->pred, tensor, g->fine) * j->pred->rms_all);
     return g->fine ? ldexp(h, 2 * j->pass.set->fine_shift) : h;
 }

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Optimal levels. The best k cells over the first j points end with a cell [i, j) that starts where k - 1 cells are best; as j grows,
- * the best i never falls (the cost of a cell satisfies the quadrangle inequality), so the middle j's i bounds those of both
- * halves: divide and conquer, n log n costs a row instead of n^2.
- *
- * Prefix sums begin at the first point that is not negative and run outwards both ways, so an outlier's square is in no sum of
+ * Optimal levels, by cells.inc. Prefix sums begin at the first point that is not negative and run outwards both ways, so an outlier's square is in no sum of
  * the cells inside of it, and differences of sums lose nothing that those cells could miss.
  */
 #include "base/bytes.h"
@@ -68,13 +64,6 @@ ckpi_points_mix(ckpi_points *p, double sigma)
 
 /* ---- dynamic programming ------------------------------------------------------------------------------------------------ */
 
-typedef struct row {
-    const ckpi_codebook_fit *f;
-    const double *before;     /* errors of one cell less */
-    double *error;
-    uint16_t *cut;
-} row;
-
 /* Squared error of points [i, j) around their mean. */
 static inline double
 cost(const ckpi_codebook_fit *f, size_t i, size_t j)
@@ -84,35 +73,8 @@ cost(const ckpi_codebook_fit *f, size_t i, size_t j)
     return e > 0 ? e : 0;
 }
 
-static void
-best_cut(const row *r, size_t j, size_t from, size_t to)
-{
-    double least = r->before[from] + cost(r->f, from, j);
-    size_t at = from;
-    for (size_t i = from + 1; i <= to && i < j; i++) {
-        const double e = r->before[i] + cost(r->f, i, j);
-        if (e < least) {
-            least = e;
-            at = i;
-        }
-    }
-    r->error[j] = least;
-    r->cut[j] = (uint16_t)at;
-}
-
-/* Ends j in [lo, hi]; their cells begin in [from, to]. */
-static void
-solve(const row *r, size_t lo, size_t hi, size_t from, size_t to)
-{
-    while (lo <= hi) {
-        const size_t mid = lo + (hi - lo) / 2;
-        best_cut(r, mid, from, to);
-        if (mid > lo)
-            solve(r, lo, mid - 1, from, r->cut[mid]);
-        lo = mid + 1;
-        from = r->cut[mid];
-    }
-}
+#define CELLS_OF ckpi_codebook_fit
+#include "quant/cells.inc"
 
 static void
 sum_up(ckpi_codebook_fit *f)
@@ -137,26 +99,6 @@ sum_up(ckpi_codebook_fit *f)
     }
 }
 
-/* All rows but the last are needed in full; of the last only its end is. */
-static void
-fill_rows(ckpi_codebook_fit *f, double *error, double *before)
-{
-    const size_t n = f->points->n;
-    for (size_t j = 1; j <= n; j++) {
-        error[j] = cost(f, 0, j);
-        f->cut[j] = 0;
-    }
-    f->error[1] = error[n];
-    for (uint32_t k = 2; k <= f->most; k++) {
-        double *swap = before;
-        before = error;
-        error = swap;
-        const row r = {.f = f, .before = before, .error = error, .cut = f->cut + (size_t)(k - 1) * (n + 1)};
-        solve(&r, k == f->most ? n : k, n, k - 1, n - 1);
-        f->error[k] = error[n];
-    }
-}
-
 ckp_status
 ckpi_codebook_fit_all(ckpi_codebook_fit *f, const ckpi_points *points, uint32_t most, ckpi_scratch *ws, ckp_error *err)
 {
@@ -172,7 +114,7 @@ ckpi_codebook_fit_all(ckpi_codebook_fit *f, const ckpi_points *points, uint32_t 
         f->sum[k] = rows + k * (n + 1);
     sum_up(f);
     if (n != 0)
-        fill_rows(f, rows + 3 * (n + 1), rows + 4 * (n + 1));
+        fill_rows(f, n, f->most, f->cut, f->error, rows + 3 * (n + 1), rows + 4 * (n + 1));
     return CKP_OK;
 }
 

@@ -40,7 +40,8 @@ typedef enum ckpi_quant_id {
     CKPI_QUANT_V = 1,      /* log grid against row and column factors */
     CKPI_QUANT_M = 2,      /* code * mg * s : three values or a uniform grid relative to sqrt(v^) */
     CKPI_QUANT_W = 3,      /* base + code * q, Fisher steps */
-    CKPI_QUANT_INDEX = 4   /* indices into codebooks, pruned and protected among them (codebook.h) */
+    CKPI_QUANT_INDEX = 4,  /* indices into codebooks, pruned and protected among them (codebook.h) */
+    CKPI_QUANT_CLUSTER = 5 /* moments by themselves: clusters, and 8 bits within them or none (clusters.h) */
 } ckpi_quant_id;
 
 /* The piece as a matrix. cols 128 and col NULL: one factor per 128 elements (1-D tensors). */

@@ -87,7 +87,10 @@ ckpi_unit_of_group(const ckp_checkpoint *ck, const ckpi_group *g)
         if (c->piece[i].tensor != g->piece[i].tensor || c->piece[i].first != g->piece[i].first || c->piece[i].count != g->piece[i].count)
             return NULL;
     const ckpi_unit *u = &ck->unit[ck->unit_of[k->chunk]];
-    const bool lossy = u->m != CKPI_NO_CHUNK || u->v != CKPI_NO_CHUNK || c->quant != CKPI_QUANT_NONE;
+    const bool clustered = c->quant == CKPI_QUANT_CLUSTER;
+    const bool lossy = u->m != CKPI_NO_CHUNK || u->v != CKPI_NO_CHUNK || (c->quant != CKPI_QUANT_NONE && !clustered);
+    if (clustered != g->clustered)
+        return NULL;
     if (lossy != g->lossy || (u->m != CKPI_NO_CHUNK) != g->has_m || (u->v != CKPI_NO_CHUNK) != g->has_v)
         return NULL;
     return u;

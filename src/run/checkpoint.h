@@ -49,9 +49,7 @@ CKP_MUST_USE ckp_status ckpi_checkpoint_open_listed(ckp_checkpoint **out, ckpi_s
 bool ckpi_is_damage(ckp_status st);
 /* Takes the opened files; fills lineage and units. */
 CKP_MUST_USE ckp_status ckpi_checkpoint_from_files(ckp_checkpoint *ck, ckpi_fmt_file **files, size_t n, ckp_error *err);
-/* CKP_EUNSUPPORTED for a tensor that has no elements of its own in the file but is derived from another's (copy_of). */
-CKP_MUST_USE ckp_status ckpi_checkpoint_own(const ckpi_table *t, uint32_t index, ckp_error *err);
-/* Whether a target can take its tensor: CKP_ENOTFOUND, CKP_EMISMATCH (dtype, shape), CKP_EINVAL (memory), or what ckpi_checkpoint_own says. */
+/* Whether a target can take its tensor: CKP_ENOTFOUND, CKP_EMISMATCH (dtype, shape), or CKP_EINVAL (memory). */
 CKP_MUST_USE ckp_status ckpi_target_check(const ckpi_table *t, const ckp_target *target, ckp_error *err);
 /* The one shard of a checkpoint, which m lists and whose content id it must have. */
 CKP_MUST_USE ckp_status ckpi_checkpoint_open_shard(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckpi_fmt_file **out, ckp_error *err);

@@ -93,6 +93,8 @@ compress_state(ckpi_reader *r, ckpi_foreign *f, const char *in, const char *out,
     ckp_checkpoint *base = NULL;
     ckpi_out o = {0};
     ckp_convert_result done = {.size = sizeof done};
+    /* comparing needs tensors out of their order, and so does the reader of what is derived */
+    const bool derive = ckpi_reader_seekable(r) && (out == NULL || strcmp(out, "-") != 0);
 
     if (!ckpi_reader_seekable(r) && ckpi_foreign_what(f) == CKPI_FOREIGN_SAFETENSORS && opt->coding.profile != CKP_PROFILE_LOSSLESS)
         return ckpi_fail(err, CKP_EUNSUPPORTED, "a lossy profile reads tensors twice: it needs a file, not a pipe");
@@ -100,7 +102,7 @@ compress_state(ckpi_reader *r, ckpi_foreign *f, const char *in, const char *out,
     if (st == CKP_OK)
         st = opt->dry_run ? ckpi_writer_null(&o.w, err) : ckpi_out_open(&o, out, opt->replace, in, err);
     if (st == CKP_OK)
-        st = ckpi_state_write(o.w, s, &opt->coding, base, CKPI_PACK_ORDERED, &done.lossy, err);
+        st = ckpi_state_write(o.w, s, &opt->coding, base, CKPI_PACK_ORDERED, derive, &done.lossy, err);
     if (st == CKP_OK)
         st = ckpi_foreign_finish(f, err);
     if (st == CKP_OK)
@@ -108,7 +110,7 @@ compress_state(ckpi_reader *r, ckpi_foreign *f, const char *in, const char *out,
     if (st == CKP_OK) {
         ckpi_convert_done(&done, r, o.w, ckp_state_count(s), ckpi_foreign_kind_name(ckpi_foreign_what(f)));
         tell_dropped(f, opt, &done);
-        if (opt->coding.profile != CKP_PROFILE_LOSSLESS && done.lossy == 0)
+        if ((opt->coding.profile != CKP_PROFILE_LOSSLESS || opt->coding.optimizer_states != CKP_STATES_PROFILE) && done.lossy == 0)
             tell_why_lossless(s, opt, &done);
         if (res != NULL)
             *res = done;
@@ -133,7 +135,7 @@ ckp_compress(const char *in, const char *out, const ckp_convert_options *opt, ck
         return st;
     const ckpi_foreign_options fo = {.notice = opt->notice, .notice_user = opt->notice_user, .check_crc = true,
                                      .drop_optimizers = opt->coding.profile == CKP_PROFILE_WEIGHTS,
-                                     .no_match = opt->coding.profile == CKP_PROFILE_LOSSLESS};
+                                     .no_match = opt->coding.profile == CKP_PROFILE_LOSSLESS && opt->coding.optimizer_states == CKP_STATES_PROFILE};
     st = ckpi_foreign_open(&f, r, &fo, err);
     if (st == CKP_OK)
         st = compress_state(r, f, in, out, opt, res, err);

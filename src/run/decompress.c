@@ -247,6 +247,8 @@ from_pipe(const char *out, const ckp_convert_options *opt, ckp_convert_result *r
         st = ckpi_fmt_stream_open(&s, r, err);
     if (st == CKP_OK && (x.t = ckpi_fmt_stream_table(s)) == NULL)
         st = ckpi_fail(err, CKP_EUNSUPPORTED, "a delta is decoded from a file, not from a pipe");
+    if (st == CKP_OK && ckpi_table_has_copies(x.t))      /* most stand before their masters */
+        st = ckpi_fail(err, CKP_EUNSUPPORTED, "low-precision copies of masters are derived from a file, not from a pipe");
     if (st == CKP_OK)
         st = ckpi_subset_new(&x.sub, x.t, NULL, err);
     if (st == CKP_OK)

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/dtype.h"
 #include "base/fail.h"
+#include "engine/values.h"
 #include "run/subset.h"
 #include "state/state.h"
 
@@ -222,9 +223,9 @@ bytes_of(ckp_dtype dt, uint64_t n)
     return bytes;
 }
 
-/* What the chunk at hand has of [first, first + count): its piece is the one that holds `first`. */
+/* What the chunk at hand has of [first, first + count), as `as`: its piece is the one that holds `first`. */
 static uint64_t
-take_piece(const ckpi_diff_source *s, uint32_t piece, uint64_t first, uint64_t count, void *dst)
+take_piece(const ckpi_diff_source *s, uint32_t piece, uint64_t first, uint64_t count, ckp_dtype as, void *dst)
 {
     const ckpi_table *t = s->ck->lin->table;
     const ckpi_chunk *c = &s->ck->lin->level[0].f->chunk[s->chunk];
@@ -235,7 +236,11 @@ take_piece(const ckpi_diff_source *s, uint32_t piece, uint64_t first, uint64_t c
 
     for (uint32_t k = 0; k < piece; k++)
         before += bytes_of(t->rec[c->piece[k].tensor].dtype, c->piece[k].count);
-    (void)memcpy(dst, s->bytes + before + bytes_of(dt, first - p->first), (size_t)bytes_of(dt, n));
+    const uint8_t *src = s->bytes + before + bytes_of(dt, first - p->first);
+    if (as == dt)
+        (void)memcpy(dst, src, (size_t)bytes_of(dt, n));
+    else
+        ckpi_round_copy(as, dst, src, (size_t)n);
     return n;
 }
 
@@ -244,16 +249,17 @@ read_chunks(ckpi_diff_source *s, uint32_t i, uint64_t first, uint64_t count, uin
 {
     const ckpi_diff_item *t = &s->item[i];
     const uint64_t end = first + count;
+    const uint32_t holder = ckpi_table_holder(s->ck->lin->table, i);
 
-    ckp_status st = ckpi_checkpoint_own(s->ck->lin->table, i, err);
+    ckp_status st = CKP_OK;
     for (uint64_t at = first; st == CKP_OK && at < end;) {
-        const ckpi_chunk_key *k = ckpi_lineage_find(s->ck->lin, 0, t->payload, at);
+        const ckpi_chunk_key *k = ckpi_lineage_find(s->ck->lin, 0, holder, at);
         if (k == NULL)
             st = ckpi_fail(err, CKP_EINTERNAL, "element %llu of %s is in no chunk", (unsigned long long)at, t->name);
         else if (k->chunk != s->chunk)
             st = decode_chunk(s, k->chunk, err);
         if (st == CKP_OK)
-            at += take_piece(s, k->piece, at, end - at, dst + bytes_of(t->dtype, at - first));
+            at += take_piece(s, k->piece, at, end - at, t->dtype, dst + bytes_of(t->dtype, at - first));
     }
     return st;
 }

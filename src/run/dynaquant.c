@@ -122,12 +122,12 @@ kind_of(const ckp_dynaquant *c, const ckpi_rec *r)
     return mentions(r->name, attention, sizeof attention / sizeof *attention) ? CKPI_LAYER_ATTENTION : CKPI_LAYER_LINEAR;
 }
 
-/* The tensor that has the payload of the one of this name: an embedding that is the output layer too stays one. CKPI_NO_TENSOR: not here. */
+/* The tensor that is coded for the one of this name: an embedding that is the output layer too stays one. CKPI_NO_TENSOR: not here. */
 static uint32_t
 holder_of(const ckpi_table *t, const char *name)
 {
     const uint32_t at = ckpi_table_find(t, name);
-    return at != CKPI_NO_TENSOR && t->rec[at].alias_of != CKPI_NO_TENSOR ? t->rec[at].alias_of : at;
+    return at != CKPI_NO_TENSOR ? ckpi_table_holder(t, at) : at;
 }
 
 static ckp_status

@@ -128,12 +128,13 @@ load_base(void *user, size_t g, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
 }
 
 ckp_status
-ckpi_state_pred(ckpi_pred **out, const ckp_state *s, const ckpi_settings *set, const ckp_coding *coding, ckpi_packing packing, ckp_error *err)
+ckpi_state_pred(ckpi_pred **out, const ckp_state *s, const ckpi_settings *set, const ckp_coding *coding, ckpi_packing packing,
+                const ckpi_copies *copies, ckp_error *err)
 {
     ckpi_table *table = NULL;
     ckpi_layout *layout = NULL;
 
-    ckp_status st = ckpi_lay_out(&table, &layout, s, set, coding, packing, err);
+    ckp_status st = ckpi_lay_out(&table, &layout, s, set, coding, packing, copies, err);
     if (st == CKP_OK)
         st = ckpi_pred_new(out, table, layout, err);
     return st == CKP_OK ? ckpi_steps_set(*out, s, coding, err) : st;
@@ -142,7 +143,7 @@ ckpi_state_pred(ckpi_pred **out, const ckp_state *s, const ckpi_settings *set, c
 static ckpi_file_info
 info_for(const ckp_checkpoint *base, const ckpi_settings *set, ckp_profile profile)
 {
-    ckpi_file_info i = {.features = set->lossy ? CKPI_FEAT_LOSSY : 0, .profile = (uint8_t)(1 + profile)};
+    ckpi_file_info i = {.features = ckpi_settings_features(set), .profile = (uint8_t)(1 + profile)};
     if (base != NULL) {
         i.is_delta = 1;
         i.features |= CKPI_FEAT_DELTA;
@@ -153,11 +154,30 @@ info_for(const ckp_checkpoint *base, const ckpi_settings *set, ckp_profile profi
     return i;
 }
 
+/* The first tensor that only one of two tables of the same names derives from its master, or CKPI_NO_TENSOR. */
+static uint32_t
+other_copy(const ckpi_table *a, const ckpi_table *b)
+{
+    for (uint32_t i = 0; a->n == b->n && i < a->n; i++)
+        if (strcmp(a->rec[i].name, b->rec[i].name) != 0)
+            break;
+        else if ((a->rec[i].copy_of != CKPI_NO_TENSOR) != (b->rec[i].copy_of != CKPI_NO_TENSOR))
+            return i;
+    return CKPI_NO_TENSOR;
+}
+
 static ckp_status
 check_base(const ckp_checkpoint *base, const ckpi_pred *pred, ckp_error *err)
 {
     if (base == NULL)
         return CKP_OK;
+    const uint32_t copy = other_copy(base->lin->table, pred->table);
+    if (copy != CKPI_NO_TENSOR) {
+        const ckp_status st = ckpi_fail(err, CKP_EBASE, "the rounding of its master in only one of the base %s and what is saved: save without a base",
+                                        base->name);
+        ckpi_fail_tensor(err, pred->table->rec[copy].name);
+        return st;
+    }
     if (!base_fits(base, pred))
         return ckpi_fail(err, CKP_EBASE, "tensors of the base %s differ in name, dtype, shape or coding from what is saved", base->name);
     if (base->lin->level[0].f->info.chain >= CKPI_MAX_CHAIN)
@@ -190,21 +210,21 @@ ckpi_state_encode(ckpi_ctx *ctx, ckpi_writer *w, const ckpi_pass *pass, const ck
     return st;
 }
 
-/* Weights with the moments that go with them; each tensor at its first element. */
+/* Weights with the moments that go with them, and moments in clusters; each tensor at its first element. */
 static uint64_t
 count_lossy(const ckpi_layout *l)
 {
     uint64_t n = 0;
     for (size_t g = 0; g < l->n; g++)
-        for (size_t k = 0; l->g[g].lossy && k < l->g[g].n_pieces; k++)
+        for (size_t k = 0; (l->g[g].lossy || l->g[g].clustered) && k < l->g[g].n_pieces; k++)
             if (l->g[g].piece[k].first == 0)
-                n += 1u + (l->g[g].m[k] != CKPI_NO_TENSOR) + (l->g[g].v[k] != CKPI_NO_TENSOR);
+                n += 1u + (l->g[g].lossy && l->g[g].m[k] != CKPI_NO_TENSOR) + (l->g[g].lossy && l->g[g].v[k] != CKPI_NO_TENSOR);
     return n;
 }
 
 ckp_status
-ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_checkpoint *base, ckpi_packing packing, uint64_t *n_lossy,
-                 ckp_error *err)
+ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_checkpoint *base, ckpi_packing packing, bool derive,
+                 uint64_t *n_lossy, ckp_error *err)
 {
     const ckpi_settings set = ckpi_profile_settings(coding);
     ckpi_ctx *ctx = NULL;
@@ -215,7 +235,8 @@ ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_che
     if (st == CKP_OK)
         st = ckpi_ctx_new(&ctx, coding->threads, false, err);
     if (st == CKP_OK)
-        st = ckpi_state_pred(&pred, s, &set, coding, packing, err);
+        st = ckpi_state_pred(&pred, s, &set, coding, packing,
+                             &(ckpi_copies){derive ? ctx : NULL, base != NULL ? base->lin->table : NULL, !set.lossy}, err);
     if (st == CKP_OK)
         st = check_base(base, pred, err);
     if (st == CKP_OK) {
@@ -255,7 +276,7 @@ ckp_file_save(const char *path, ckp_state *state, const ckp_coding *coding, ckp_
         st = ckpi_out_open(&out, path, replace, NULL, err);
     if (st != CKP_OK)
         return st;
-    st = ckpi_state_write(out.w, state, coding, base, CKPI_PACK_GROUPED, NULL, err);
+    st = ckpi_state_write(out.w, state, coding, base, CKPI_PACK_GROUPED, out.fs != NULL, NULL, err);
     if (st == CKP_OK)
         st = ckpi_out_commit(&out, err);
     if (st != CKP_OK)

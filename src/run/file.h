@@ -6,6 +6,7 @@
 #include "engine/encode.h"
 #include "os/host.h"
 #include "run/checkpoint.h"
+#include "run/copies.h"
 #include "run/profile.h"
 
 /* A path or "-" (standard output). Until commit a file has a temporary name in the same directory. */
@@ -23,12 +24,12 @@ CKP_MUST_USE ckp_status ckpi_out_open(ckpi_out *o, const char *path, bool replac
 CKP_MUST_USE ckp_status ckpi_out_commit(ckpi_out *o, ckp_error *err);
 void ckpi_out_free(ckpi_out *o);           /* uncommitted: nothing stays */
 
-/* Seals the state and writes one .ckp; base NULL: a key. n_lossy (may be NULL): tensors that were coded lossily. */
+/* Seals the state and writes one .ckp; base NULL: a key. derive: copies of masters are not stored. n_lossy (may be NULL): tensors that were coded lossily. */
 CKP_MUST_USE ckp_status ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_checkpoint *base, ckpi_packing packing,
-                                         uint64_t *n_lossy, ckp_error *err);
+                                         bool derive, uint64_t *n_lossy, ckp_error *err);
 /* Its two halves: the predictor, and everything that the file holds, from a prepared pass on. quantized_w: as in ckpi_encode_job. */
 CKP_MUST_USE ckp_status ckpi_state_pred(ckpi_pred **out, const ckp_state *s, const ckpi_settings *set, const ckp_coding *coding,
-                                        ckpi_packing packing, ckp_error *err);
+                                        ckpi_packing packing, const ckpi_copies *copies, ckp_error *err);
 CKP_MUST_USE ckp_status ckpi_state_encode(ckpi_ctx *ctx, ckpi_writer *w, const ckpi_pass *pass, const ckp_coding *coding, ckp_checkpoint *base,
                                           uint64_t *quantized_w, ckp_error *err);
 /* The unit of a checkpoint with exactly the pieces and kinds of a group; NULL when it is laid out otherwise. */

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/dtype.h"
 #include "base/fail.h"
+#include "engine/values.h"
 #include "run/give.h"
 
 /* Part of one chunk that is given out in one go. */
@@ -12,7 +13,8 @@ typedef struct segment {
     uint64_t first, count;
     size_t slot;                 /* of the window's decoded chunks */
     uint64_t skip;               /* bytes into the decoded chunk */
-    uint64_t len;
+    uint64_t len;                /* in the dtype of what was asked for */
+    bool rounds;                 /* the chunk has the master's elements */
 } segment;
 
 typedef struct slot { uint32_t chunk; uint8_t *bytes; } slot;
@@ -23,6 +25,7 @@ typedef struct window {
     size_t n, cap;
     segment *seg;                /* grows: a chunk may hold many small tensors */
     size_t n_seg, cap_seg;
+    ckpi_buf copy;               /* elements of a copy at hand */
     uint32_t cpu;
 } window;
 
@@ -88,8 +91,9 @@ next_segment(window *w, const ckpi_give_range *r, uint64_t at, segment *s, bool 
 {
     const ckpi_table *t = w->ck->lin->table;
     const ckpi_rec *rec = &t->rec[r->tensor];
-    const uint32_t payload = rec->alias_of != CKPI_NO_TENSOR ? rec->alias_of : r->tensor;
-    const ckpi_chunk_key *k = ckpi_lineage_find(w->ck->lin, 0, payload, at);
+    const uint32_t holder = ckpi_table_holder(t, r->tensor);
+    const ckp_dtype dt = t->rec[holder].dtype;
+    const ckpi_chunk_key *k = ckpi_lineage_find(w->ck->lin, 0, holder, at);
 
     if (k == NULL)
         return ckpi_fail(err, CKP_ENOTFOUND, "element %llu of %s is in no whole chunk", (unsigned long long)at, rec->name);
@@ -97,11 +101,12 @@ next_segment(window *w, const ckpi_give_range *r, uint64_t at, segment *s, bool 
     const ckpi_piece *p = &c->piece[k->piece];
     uint64_t before = 0, in = 0;
     for (uint32_t i = 0; i < k->piece; i++) {
-        (void)ckpi_dtype_bytes(rec->dtype, c->piece[i].count, &in);
+        (void)ckpi_dtype_bytes(dt, c->piece[i].count, &in);
         before += in;
     }
-    *s = (segment){.tensor = r->tensor, .first = at, .count = CKPI_MIN(p->first + p->count, r->first + r->count) - at};
-    (void)ckpi_dtype_bytes(rec->dtype, at - p->first, &in);
+    *s = (segment){.tensor = r->tensor, .first = at, .count = CKPI_MIN(p->first + p->count, r->first + r->count) - at,
+                   .rounds = dt != rec->dtype};
+    (void)ckpi_dtype_bytes(dt, at - p->first, &in);
     (void)ckpi_dtype_bytes(rec->dtype, s->count, &s->len);
     s->skip = before + in;
     s->slot = slot_for(w, k->chunk);
@@ -136,11 +141,26 @@ fill_window(window *w, const ckpi_give_range *r, size_t n, cursor *cur, ckp_erro
 }
 
 static ckp_status
+give_segment(window *w, const segment *s, ckpi_give_fn fn, void *user, ckp_error *err)
+{
+    const uint8_t *bytes = w->slot[s->slot].bytes + s->skip;
+
+    if (s->rounds) {
+        ckpi_buf_clear(&w->copy);
+        if (!ckpi_buf_reserve(&w->copy, (size_t)s->len))
+            return ckpi_buf_status(&w->copy, err, "a copy's elements");
+        ckpi_round_copy(w->ck->lin->table->rec[s->tensor].dtype, w->copy.data, bytes, (size_t)s->count);
+        bytes = w->copy.data;
+    }
+    return fn(user, s->tensor, s->first, s->count, bytes, (size_t)s->len, err);
+}
+
+static ckp_status
 empty_window(window *w, ckpi_give_fn fn, void *user, uint64_t *done, ckp_status st, ckp_error *err)
 {
     for (size_t i = 0; st == CKP_OK && i < w->n_seg; i++) {
         const segment *s = &w->seg[i];
-        st = fn(user, s->tensor, s->first, s->count, w->slot[s->slot].bytes + s->skip, (size_t)s->len, err);
+        st = give_segment(w, s, fn, user, err);
         *done += s->len;
     }
     for (size_t i = 0; i < w->n; i++) {
@@ -169,7 +189,6 @@ ckpi_give(const ckp_checkpoint *ck, const ckpi_give_range *r, size_t n, unsigned
         st = ckpi_fail(err, CKP_ENOMEM, "no memory to decode");
     for (size_t i = 0; st == CKP_OK && i < n; i++) {
         uint64_t b = 0;
-        st = ckpi_checkpoint_own(ck->lin->table, r[i].tensor, err);
         (void)ckpi_dtype_bytes(ck->lin->table->rec[r[i].tensor].dtype, r[i].count, &b);
         total += b;
     }
@@ -181,6 +200,7 @@ ckpi_give(const ckp_checkpoint *ck, const ckpi_give_range *r, size_t n, unsigned
         if (st == CKP_OK && progress != NULL && progress(progress_user, done, total) != 0)
             st = ckpi_fail(err, CKP_ECANCELLED, "stopped by the caller");
     }
+    ckpi_buf_free(&w.copy);
     free(w.slot);
     free(w.seg);
     ckpi_ctx_free(ctx);

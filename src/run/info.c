@@ -123,9 +123,9 @@ static const char *
 codec_label(uint8_t quant, uint8_t codec)
 {
 #define ROW(q) {q "?", q "raw", q "zero", q "rans", q "planes", q "mask", q "diff", q "lz", q "rearranged"}
-    static const char *const label[5][9] = {ROW(""), ROW("quant-v+"), ROW("quant-m+"), ROW("quant-w+"), ROW("quant-index+")};
+    static const char *const label[6][9] = {ROW(""), ROW("quant-v+"), ROW("quant-m+"), ROW("quant-w+"), ROW("quant-index+"), ROW("quant-cluster+")};
 #undef ROW
-    return quant < 5 && codec < 9 ? label[quant][codec] : "?";
+    return quant < 6 && codec < 9 ? label[quant][codec] : "?";
 }
 
 /* Frames of a chunk shared by several tensors count by elements. */
@@ -164,7 +164,14 @@ ckp_checkpoint_tensor(const ckp_checkpoint *ck, size_t index, ckp_tensor_info *i
     const ckpi_rec *r = &f->table->rec[index];
     const uint32_t payload = payload_of(f->table, (uint32_t)index);
     *info = (ckp_tensor_info){.size = sizeof *info, .name = r->name, .role = r->role, .dtype = r->dtype, .ndim = r->ndim, .shape = r->shape,
-                              .numel = r->numel, .raw_bytes = r->bytes, .owner = r->owner, .alias_of = r->alias_of};
+                              .numel = r->numel, .raw_bytes = r->bytes, .owner = r->owner, .alias_of = r->alias_of,
+                              .copy_of = f->table->rec[payload].copy_of};
+    if (info->copy_of != CKPI_NO_TENSOR) {
+        ckp_tensor_info master = {.size = sizeof master};
+        add_stored(f, info->copy_of, &master);
+        info->codec = "derived";
+        info->lossy = master.lossy;
+    }
     add_stored(f, payload, info);
     if (payload != index)
         info->stored_bytes = 0;

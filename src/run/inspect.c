@@ -63,6 +63,29 @@ read_settings(const ckpi_fmt_file *f, size_t chunk, size_t piece, ckpi_piece_set
     return st;
 }
 
+/* Of a tensor in clusters: errors of all its pieces, each by its elements. */
+static ckp_status
+add_errors(const ckpi_fmt_file *f, uint32_t tensor, ckpi_piece_settings *s, ckp_error *err)
+{
+    double mse = 0.0, mre = 0.0, n = 0.0;
+    ckp_status st = CKP_OK;
+
+    for (size_t i = 0; st == CKP_OK && i < f->n_chunks; i++)
+        for (size_t k = 0; st == CKP_OK && k < f->chunk[i].n_pieces; k++) {
+            ckpi_piece_settings one = {.quantizer = ""};
+            if (f->chunk[i].piece[k].tensor != tensor)
+                continue;
+            const double count = (double)f->chunk[i].piece[k].count;
+            st = read_settings(f, i, k, &one, err);
+            mse += count * one.mse;
+            mre += count * one.mre;
+            n += count;
+        }
+    s->mse = n > 0.0 ? mse / n : 0.0;
+    s->mre = n > 0.0 ? mre / n : 0.0;
+    return st;
+}
+
 ckp_status
 ckp_checkpoint_tensor_settings(const ckp_checkpoint *ck, size_t index, ckp_tensor_settings *out, ckp_error *err)
 {
@@ -80,11 +103,13 @@ ckp_checkpoint_tensor_settings(const ckp_checkpoint *ck, size_t index, ckp_tenso
     const uint32_t alias = f->table->rec[index].alias_of;
     const size_t chunk = first_chunk(f, alias != CKPI_NO_TENSOR ? alias : (uint32_t)index, &piece);
     /* lossless chunks have no parameters: their bodies need not be read */
-    const ckp_status st = chunk != SIZE_MAX && f->chunk[chunk].quant != 0 ? read_settings(f, chunk, piece, &s, err) : CKP_OK;
+    ckp_status st = chunk != SIZE_MAX && f->chunk[chunk].quant != 0 ? read_settings(f, chunk, piece, &s, err) : CKP_OK;
+    if (st == CKP_OK && chunk != SIZE_MAX && f->chunk[chunk].quant == CKPI_QUANT_CLUSTER)
+        st = add_errors(f, f->chunk[chunk].piece[piece].tensor, &s, err);
     if (st == CKP_OK)
         *out = (ckp_tensor_settings){.size = sizeof *out, .quantizer = s.quantizer, .step_follows = s.follows, .step = (double)s.step,
                                      .step_min = (double)s.lo, .step_max = (double)s.hi, .magnitude = (double)s.magnitude,
-                                     .octaves = (double)s.vstep / 256.0, .levels = s.levels};
+                                     .octaves = (double)s.vstep / 256.0, .levels = s.levels, .mse = s.mse, .mre = s.mre};
     return st;
 }
 

@@ -77,6 +77,8 @@ take_scores(work *w, ckp_error *err)
         uint32_t t = ckpi_state_find(w->state, name);
         if (t != CKPI_NO_TENSOR && w->state->t[t].alias_of != CKPI_NO_TENSOR)
             t = w->state->t[t].alias_of;
+        if (t != CKPI_NO_TENSOR && w->pred->table->rec[t].copy_of != CKPI_NO_TENSOR)
+            t = w->pred->table->rec[t].copy_of;
         if (t == CKPI_NO_TENSOR || !is_weight(&w->pred->table->rec[t])) {
             const ckp_status st = ckpi_fail(err, CKP_EINVAL, "a score for what is no weight of the state");
             ckpi_fail_tensor(err, name);
@@ -288,7 +290,7 @@ ckpi_plan_make(ckp_plan **out, ckp_state *state, const ckp_plan_options *opt, ck
     if (st == CKP_OK)
         st = ckpi_ctx_new(&w.ctx, opt->coding.threads, false, err);
     if (st == CKP_OK)
-        st = ckpi_state_pred(&w.pred, state, &w.set, &opt->coding, packing, err);
+        st = ckpi_state_pred(&w.pred, state, &w.set, &opt->coding, packing, &(ckpi_copies){.ctx = w.ctx}, err);
     if (st == CKP_OK)
         st = take_scores(&w, err);
     if (st != CKP_OK)

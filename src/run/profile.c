@@ -38,6 +38,10 @@ ckpi_coding_check(const ckp_coding *c, ckp_error *err)
         return ckpi_fail(err, CKP_EINVAL, "effort %u is not 0, 1 or 2", c->effort);
     if (c->threads > 1024)
         return ckpi_fail(err, CKP_EINVAL, "%u threads are too many", c->threads);
+    if ((unsigned)c->optimizer_states > CKP_STATES_CODEBOOK)
+        return ckpi_fail(err, CKP_EINVAL, "no optimizer states %d", (int)c->optimizer_states);
+    if (c->optimizer_states != CKP_STATES_PROFILE && c->profile != CKP_PROFILE_LOSSLESS)
+        return ckpi_fail(err, CKP_EINVAL, "clusters of optimizer states stand beside lossless weights; the profile %s has its own way", ckp_profile_name(c->profile));
     const ckp_status st = ckpi_steps_check(c, err);
     return st == CKP_OK && c->dynaquant != NULL ? ckpi_dynaquant_check(c->dynaquant, c->profile, err) : st;
 }
@@ -52,7 +56,7 @@ ckpi_profile_settings(const ckp_coding *c)
 
     switch (c->profile) {
     case CKP_PROFILE_LOSSLESS:
-        s = (ckpi_settings){0};
+        s = (ckpi_settings){.clusters = (ckpi_clusters_kind)c->optimizer_states};
         break;
     case CKP_PROFILE_RESUME:
         break;

@@ -9,11 +9,12 @@
 #include "base/bytes.h"
 #include "base/dtype.h"
 #include "base/fail.h"
+#include "engine/values.h"
 #include "run/checkpoint.h"
 
 #define NO_TARGET SIZE_MAX
 
-/* Targets by the tensor that holds their payload: aliases share one. */
+/* Targets by the tensor in whose chunks their elements lie: aliases share one with it, copies with their master. */
 typedef struct read_job {
     const ckp_checkpoint *ck;
     const ckp_target *target;
@@ -24,17 +25,6 @@ typedef struct read_job {
     bool write;
     uint32_t cpu;
 } read_job;
-
-ckp_status
-ckpi_checkpoint_own(const ckpi_table *t, uint32_t index, ckp_error *err)
-{
-    const ckpi_rec *r = &t->rec[index], *p = r->alias_of != CKPI_NO_TENSOR ? &t->rec[r->alias_of] : r;
-    if (p->copy_of == CKPI_NO_TENSOR)
-        return CKP_OK;
-    const ckp_status st = ckpi_fail(err, CKP_EUNSUPPORTED, "stored as a rounding of %s, which this version cannot make", t->rec[p->copy_of].name);
-    ckpi_fail_tensor(err, r->name);
-    return st;
-}
 
 ckp_status
 ckpi_target_check(const ckpi_table *tab, const ckp_target *t, ckp_error *err)
@@ -56,8 +46,6 @@ ckpi_target_check(const ckpi_table *tab, const ckp_target *t, ckp_error *err)
         st = ckpi_fail(err, CKP_EINVAL, "the target has no memory");
     else if (t->strides != NULL && ckp_dtype_bits(r->dtype) % 8 != 0)
         st = ckpi_fail(err, CKP_EINVAL, "elements of less than a byte have no strides");
-    else
-        st = ckpi_checkpoint_own(tab, t->index, err);
     if (st != CKP_OK)
         ckpi_fail_tensor(err, r->name);
     return st;
@@ -95,10 +83,9 @@ job_init(read_job *j, ckp_error *err)
         const ckp_status st = ckpi_target_check(t, &j->target[i], err);
         if (st != CKP_OK)
             return st;
-        const ckpi_rec *r = &t->rec[j->target[i].index];
-        const uint32_t payload = r->alias_of != CKPI_NO_TENSOR ? r->alias_of : j->target[i].index;
-        j->next[i] = j->head[payload];
-        j->head[payload] = i;
+        const uint32_t holder = ckpi_table_holder(t, j->target[i].index);
+        j->next[i] = j->head[holder];
+        j->head[holder] = i;
     }
     want_chunks(j);
     return CKP_OK;
@@ -112,6 +99,38 @@ job_free(read_job *j)
     free(j->want);
 }
 
+/* Elements [first, first + count), in the target's dtype. */
+static void
+to_target(const ckp_target *t, uint64_t first, uint64_t count, const void *src)
+{
+    const size_t width = ckp_dtype_bits(t->dtype) / 8;
+    uint64_t len = 0, skip = 0;
+
+    if (t->strides != NULL) {
+        ckpi_scatter(t->data, t->shape, t->strides, t->ndim, width, first, count, src);
+        return;
+    }
+    (void)ckpi_dtype_bytes(t->dtype, count, &len);
+    (void)ckpi_dtype_bytes(t->dtype, first, &skip);
+    memcpy((uint8_t *)t->data + skip, src, (size_t)len);
+}
+
+#define ROUND_AT_ONCE 4096u
+
+/* The same of a copy, from its master's elements. */
+static void
+to_copy(const ckp_target *t, uint64_t first, uint64_t count, const void *src)
+{
+    const uint8_t *master = src;
+    uint16_t part[ROUND_AT_ONCE];
+
+    for (uint64_t at = 0; at < count; at += ROUND_AT_ONCE) {
+        const uint64_t n = CKPI_MIN(count - at, ROUND_AT_ONCE);
+        ckpi_round_copy(t->dtype, part, master + 4 * at, (size_t)n);
+        to_target(t, first + at, n, part);
+    }
+}
+
 /* One decoded chunk to all targets that it belongs to. */
 static ckp_status
 to_targets(void *user, const ckpi_chunk *c, const void *bytes, ckp_error *err)
@@ -123,16 +142,10 @@ to_targets(void *user, const ckpi_chunk *c, const void *bytes, ckp_error *err)
     for (size_t k = 0; k < c->n_pieces; k++) {
         const ckpi_piece *p = &c->piece[k];
         const ckpi_rec *r = &j->ck->lin->table->rec[p->tensor];
-        uint64_t len = 0, skip = 0;
+        uint64_t len = 0;
         (void)ckpi_dtype_bytes(r->dtype, p->count, &len);
-        (void)ckpi_dtype_bytes(r->dtype, p->first, &skip);
-        for (size_t i = j->head[p->tensor]; i != NO_TARGET; i = j->next[i]) {
-            const ckp_target *t = &j->target[i];
-            if (t->strides == NULL)
-                memcpy((uint8_t *)t->data + skip, src, (size_t)len);
-            else
-                ckpi_scatter(t->data, t->shape, t->strides, t->ndim, ckp_dtype_bits(t->dtype) / 8, p->first, p->count, src);
-        }
+        for (size_t i = j->head[p->tensor]; i != NO_TARGET; i = j->next[i])
+            (j->target[i].dtype == r->dtype ? to_target : to_copy)(&j->target[i], p->first, p->count, src);
         src += len;
     }
     return CKP_OK;
@@ -207,7 +220,13 @@ ckp_checkpoint_read(ckp_checkpoint *ck, const ckp_target *t, size_t n, unsigned 
 
 /* ---- ranges ------------------------------------------------------------------------------------------------------ */
 
-typedef struct range_job { const ckpi_table *t; uint32_t tensor; uint64_t first, count; uint8_t *dst; } range_job;
+typedef struct range_job {
+    const ckpi_table *t;
+    uint32_t holder;
+    ckp_dtype dtype;             /* of dst; another than the holder's for a copy */
+    uint64_t first, count;
+    uint8_t *dst;
+} range_job;
 
 static ckp_status
 to_range(void *user, const ckpi_chunk *c, const void *bytes, ckp_error *err)
@@ -222,12 +241,15 @@ to_range(void *user, const ckpi_chunk *c, const void *bytes, ckp_error *err)
         uint64_t len = 0;
         (void)ckpi_dtype_bytes(dt, p->count, &len);
         const uint64_t lo = CKPI_MAX(p->first, j->first), hi = CKPI_MIN(p->first + p->count, j->first + j->count);
-        if (p->tensor == j->tensor && lo < hi) {
+        if (p->tensor == j->holder && lo < hi) {
             uint64_t from = 0, to = 0, part = 0;
             (void)ckpi_dtype_bytes(dt, lo - p->first, &from);
-            (void)ckpi_dtype_bytes(dt, lo - j->first, &to);
+            (void)ckpi_dtype_bytes(j->dtype, lo - j->first, &to);
             (void)ckpi_dtype_bytes(dt, hi - lo, &part);
-            memcpy(j->dst + to, src + from, (size_t)part);
+            if (j->dtype == dt)
+                memcpy(j->dst + to, src + from, (size_t)part);
+            else
+                ckpi_round_copy(j->dtype, j->dst + to, src + from, (size_t)(hi - lo));
         }
         src += len;
     }
@@ -250,8 +272,6 @@ check_range(const ckp_checkpoint *ck, uint32_t index, uint64_t first, uint64_t c
         st = ckpi_fail(err, CKP_EINVAL, "a range of packed elements must start and end on a byte");
     else if (dst == NULL && count != 0)
         st = ckpi_fail(err, CKP_EINVAL, "no memory to read into");
-    else
-        st = ckpi_checkpoint_own(ck->lin->table, index, err);
     if (st != CKP_OK)
         ckpi_fail_tensor(err, r->name);
     return st;
@@ -270,9 +290,9 @@ ckp_checkpoint_read_range(ckp_checkpoint *ck, uint32_t index, uint64_t first, ui
     if (st != CKP_OK)
         return st;
     const ckpi_rec *r = &ck->lin->table->rec[index];
-    range_job j = {ck->lin->table, r->alias_of != CKPI_NO_TENSOR ? r->alias_of : index, first, count, dst};
+    range_job j = {ck->lin->table, ckpi_table_holder(ck->lin->table, index), r->dtype, first, count, dst};
     for (uint64_t at = first; st == CKP_OK && at < first + count;) {
-        const ckpi_chunk_key *k = ckpi_lineage_find(ck->lin, 0, j.tensor, at);
+        const ckpi_chunk_key *k = ckpi_lineage_find(ck->lin, 0, j.holder, at);
         if (k == NULL) {
             st = ckpi_fail(err, CKP_EINTERNAL, "element %llu of %s is in no chunk", (unsigned long long)at, r->name);
             break;

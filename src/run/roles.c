@@ -73,12 +73,11 @@ ckp_checkpoint_roles(const ckp_checkpoint *ck, ckp_role *role, size_t n, bool *m
     const ckpi_table *t = ck->lin->table;
     if (role == NULL || matched == NULL || n != t->n)
         return ckpi_fail(err, CKP_EINVAL, "checkpoint_roles: NULL argument, or not a role a tensor");
-    *matched = true;
-    for (size_t i = 0; i < n; i++) {
-        role[i] = t->rec[i].role;
-        *matched = *matched && role[i] == CKP_ROLE_OTHER;
-    }
+    *matched = !ckpi_table_has_roles(t);
     if (*matched)
         st = match(ck, role, err);
+    for (size_t i = 0; st == CKP_OK && i < n; i++)
+        if (!*matched || t->rec[i].role != CKP_ROLE_OTHER)
+            role[i] = t->rec[i].role;
     return st;
 }

@@ -14,7 +14,11 @@
 #include "run/give.h"
 
 /* Elements that can be had, of one tensor, in order; neighbours joined. */
-typedef struct haves { ckpi_give_range *r; size_t n, cap; } haves;
+typedef struct haves {
+    ckpi_give_range *r;
+    size_t n, cap;
+    const uint32_t *next;        /* by tensor: the next one that lies in the same chunks, or CKPI_NO_TENSOR */
+} haves;
 
 static bool
 have(haves *h, uint32_t tensor, uint64_t first, uint64_t count)
@@ -67,9 +71,28 @@ note_chunk(void *user, const ckpi_chunk *c, const void *bytes, ckp_error *err)
 
     (void)bytes;
     for (size_t k = 0; k < c->n_pieces; k++)
-        if (!have(h, c->piece[k].tensor, c->piece[k].first, c->piece[k].count))
-            return ckpi_fail(err, CKP_ENOMEM, "salvage: no memory");
+        for (uint32_t t = c->piece[k].tensor; t != CKPI_NO_TENSOR; t = h->next[t])
+            if (!have(h, t, c->piece[k].first, c->piece[k].count))
+                return ckpi_fail(err, CKP_ENOMEM, "salvage: no memory");
     return CKP_OK;
+}
+
+/* Masters with their copies, in lists. */
+static uint32_t *
+link_copies(const ckpi_table *t)
+{
+    uint32_t *next = ckpi_malloc(t->n + 1, sizeof *next);
+
+    for (size_t i = 0; next != NULL && i < t->n; i++)
+        next[i] = CKPI_NO_TENSOR;
+    for (size_t i = 0; next != NULL && i < t->n; i++) {
+        const uint32_t master = t->rec[i].copy_of;
+        if (master == CKPI_NO_TENSOR)
+            continue;
+        next[i] = next[master];
+        next[master] = (uint32_t)i;
+    }
+    return next;
 }
 
 /* Each role of each unit by itself: weights may be readable where their moments are not. */
@@ -77,8 +100,10 @@ static ckp_status
 prove(const ckp_checkpoint *ck, haves *h, ckp_error *err)
 {
     ckpi_ctx *ctx = NULL;
+    uint32_t *next = link_copies(ck->lin->table);
 
-    ckp_status st = ckpi_ctx_new(&ctx, 1, false, err);
+    h->next = next;
+    ckp_status st = next != NULL ? ckpi_ctx_new(&ctx, 1, false, err) : ckpi_fail(err, CKP_ENOMEM, "salvage: no memory");
     for (size_t u = 0; st == CKP_OK && u < ck->n_units; u++) {
         const uint32_t chunk[3] = {ck->unit[u].w, ck->unit[u].m, ck->unit[u].v};
         for (unsigned k = 0; st == CKP_OK && k < 3; k++) {
@@ -96,6 +121,8 @@ prove(const ckp_checkpoint *ck, haves *h, ckp_error *err)
         }
     }
     ckpi_ctx_free(ctx);
+    free(next);
+    h->next = NULL;
     join(h);
     return st;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/fail.h"
+#include "run/checkpoint.h"
 #include "run/session.h"
 #include "run/steps.h"
 
@@ -59,14 +60,24 @@ drop_pred(ckp_run *run)
     run->key_next = true;
 }
 
+/* A save that may be a delta keeps its base's copies, so that it stays one; a key looks for them anew. */
+static ckpi_copies
+copies_for(const ckp_run *run)
+{
+    const bool key = run->job.key || run->key_next || run->base.chain + 1 >= run->opt.key_every;
+    const ckpi_table *base = run->adopted != NULL ? run->adopted->lin->table : run->pred != NULL ? run->pred->table : NULL;
+    return (ckpi_copies){run->front, key ? NULL : base, !run->set.lossy};
+}
+
 /* The predictor in hand fits when tables and layouts are equal; otherwise it is made anew and the save is a key. */
 static ckp_status
 fit_pred(ckp_run *run, const ckp_state *state, ckp_error *err)
 {
     ckpi_table *table = NULL;
     ckpi_layout *layout = NULL;
+    const ckpi_copies copies = copies_for(run);
 
-    ckp_status st = ckpi_lay_out(&table, &layout, state, &run->job.set, &run->opt.coding, CKPI_PACK_GROUPED, err);
+    ckp_status st = ckpi_lay_out(&table, &layout, state, &run->job.set, &run->opt.coding, CKPI_PACK_GROUPED, &copies, err);
     if (st != CKP_OK)
         return st;
     if (run->pred != NULL && ckpi_id_eq(run->pred->table->id, table->id) && ckpi_layout_equal(run->pred->layout, layout)) {
@@ -344,7 +355,9 @@ same_table(const ckp_run *run, const ckp_state *state, ckp_error *err)
 {
     ckpi_table *table = NULL;
 
-    const ckp_status st = ckpi_table_from_state(&table, state, err);
+    ckp_status st = ckpi_table_from_state(&table, state, err);
+    if (st == CKP_OK)
+        st = ckpi_copies_link(table, state, &(ckpi_copies){run->front, run->pred->table, false}, err);
     const bool same = st == CKP_OK && ckpi_id_eq(run->pred->table->id, table->id);
     ckpi_table_free(table);
     return st == CKP_OK && !same ? ckpi_fail(err, CKP_EINVAL, "another state than the staged one") : st;

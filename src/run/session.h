@@ -37,6 +37,7 @@ typedef struct ckpi_save_job {
     size_t n_metrics;
     uint64_t raw_bytes, raw_by_role[CKP_ROLE_COUNT_], params_by_role[CKP_ROLE_COUNT_];
     double started, cpu_front;
+    ckpi_clusters_loss clusters[CKP_ROLE_COUNT_];   /* what moments in clusters lost */
 } ckpi_save_job;
 
 /* The checkpoint that the predictor describes. */

@@ -174,6 +174,18 @@ check_target(const ckpi_table *tab, const ckp_target *t, ckp_error *err)
     return st;
 }
 
+/* The same piece, rounded to a copy of its tensor. */
+static void
+round_piece(const ckp_run *run, size_t g, size_t k, size_t at, ckp_dtype dt, uint8_t *data)
+{
+    const ckpi_group *grp = &run->pred->layout->g[g];
+    const ckpi_piece *pc = &grp->piece[k];
+    const ckpi_stage *s = &run->stages[g];
+    const void *src = grp->lossy && !s->exact_w ? (const void *)(run->pred->rec[g].wrec + at) : s->raw + 4 * at;
+
+    ckpi_round_copy(dt, data + 2 * (size_t)pc->first, src, (size_t)pc->count);
+}
+
 /* Elements of piece k of group g, which start at element `at` of the group, into a tensor's memory. */
 static void
 copy_piece(const ckp_run *run, size_t g, size_t k, size_t at, uint8_t *data)
@@ -191,23 +203,51 @@ copy_piece(const ckp_run *run, size_t g, size_t k, size_t at, uint8_t *data)
 }
 
 static uint32_t
-holder_of(const ckpi_table *tab, const ckp_target *t)
+payload_of(const ckpi_table *tab, const ckp_target *t)
 {
     const uint32_t alias = tab->rec[t->index].alias_of;
     return alias != CKPI_NO_TENSOR ? alias : t->index;
 }
 
+/* Where a tensor's values go, by tensor, and the next one that lies in the same chunks: a copy of it. */
+typedef struct staged_targets { uint8_t **dst; uint32_t *next; } staged_targets;
+
 static void
-read_all(const ckp_run *run, uint8_t *const *dst)
+read_piece(const ckp_run *run, size_t g, size_t k, size_t at, const staged_targets *to)
+{
+    const uint32_t t = run->pred->layout->g[g].piece[k].tensor;
+
+    if (to->dst[t] != NULL)
+        copy_piece(run, g, k, at, to->dst[t]);
+    for (uint32_t c = to->next[t]; c != CKPI_NO_TENSOR; c = to->next[c])
+        round_piece(run, g, k, at, run->pred->table->rec[c].dtype, to->dst[c]);
+}
+
+static void
+read_all(const ckp_run *run, const staged_targets *to)
 {
     for (size_t g = 0; g < run->pred->layout->n; g++) {
         const ckpi_group *grp = &run->pred->layout->g[g];
         size_t at = 0;
         for (size_t k = 0; k < grp->n_pieces; k++) {
-            if (dst[grp->piece[k].tensor] != NULL)
-                copy_piece(run, g, k, at, dst[grp->piece[k].tensor]);
+            read_piece(run, g, k, at, to);
             at += (size_t)grp->piece[k].count;
         }
+    }
+}
+
+/* Copies that are wanted, behind their masters. */
+static void
+link_targets(const ckpi_table *tab, staged_targets *to)
+{
+    for (size_t i = 0; i < tab->n; i++)
+        to->next[i] = CKPI_NO_TENSOR;
+    for (size_t i = 0; i < tab->n; i++) {
+        const uint32_t master = tab->rec[i].copy_of;
+        if (master == CKPI_NO_TENSOR || to->dst[i] == NULL)
+            continue;
+        to->next[i] = to->next[master];
+        to->next[master] = (uint32_t)i;
     }
 }
 
@@ -222,18 +262,23 @@ ckp_run_staged_read(ckp_run *run, const ckp_target *t, size_t n, ckp_error *err)
     if (st != CKP_OK)
         return st;
     const ckpi_table *tab = run->pred->table;
-    uint8_t **dst = ckpi_calloc(tab->n + 1, sizeof *dst);   /* by tensor that holds its payload */
-    if (dst == NULL)
+    staged_targets to = {ckpi_calloc(tab->n + 1, sizeof *to.dst), ckpi_malloc(tab->n + 1, sizeof *to.next)};
+    if (to.dst == NULL || to.next == NULL) {
+        free(to.dst);
+        free(to.next);
         return ckpi_fail(err, CKP_ENOMEM, "no memory to read %zu tensors", n);
+    }
     for (size_t i = 0; i < n; i++)
-        if (dst[holder_of(tab, &t[i])] == NULL)
-            dst[holder_of(tab, &t[i])] = t[i].data;
-    read_all(run, dst);
+        if (to.dst[payload_of(tab, &t[i])] == NULL)
+            to.dst[payload_of(tab, &t[i])] = t[i].data;
+    link_targets(tab, &to);
+    read_all(run, &to);
     for (size_t i = 0; i < n; i++) {                        /* aliases beyond the first */
-        const uint8_t *first = dst[holder_of(tab, &t[i])];
+        const uint8_t *first = to.dst[payload_of(tab, &t[i])];
         if (first != t[i].data && first != NULL)
             (void)memcpy(t[i].data, first, (size_t)tab->rec[t[i].index].bytes);
     }
-    free(dst);
+    free(to.dst);
+    free(to.next);
     return CKP_OK;
 }

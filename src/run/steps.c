@@ -88,7 +88,7 @@ never_lossy(bool *no_loss, const ckp_state *s, const ckp_coding *c, ckp_error *e
 
 ckp_status
 ckpi_lay_out(ckpi_table **table, ckpi_layout **layout, const ckp_state *s, const ckpi_settings *set, const ckp_coding *c, ckpi_packing packing,
-             ckp_error *err)
+             const ckpi_copies *copies, ckp_error *err)
 {
     bool *no_loss = ckpi_calloc(s->n + 1, sizeof *no_loss);
 
@@ -99,6 +99,11 @@ ckpi_lay_out(ckpi_table **table, ckpi_layout **layout, const ckp_state *s, const
         st = never_lossy(no_loss, s, c, err);
     if (st == CKP_OK)
         st = ckpi_table_from_state(table, s, err);
+    if (st == CKP_OK)
+        st = ckpi_copies_link(*table, s, copies, err);
+    for (size_t i = 0; st == CKP_OK && i < s->n; i++)
+        if (no_loss[i] && (*table)->rec[i].copy_of != CKPI_NO_TENSOR)
+            no_loss[(*table)->rec[i].copy_of] = true;
     if (st == CKP_OK)
         st = ckpi_layout_new(layout, *table, set->lossy, ckpi_settings_alone(set), no_loss, packing, err);
     free(no_loss);
@@ -142,6 +147,8 @@ ckpi_steps_set(ckpi_pred *pred, const ckp_state *s, const ckp_coding *c, ckp_err
     for (size_t i = 0; st == CKP_OK && i < c->n_steps; i++) {
         uint32_t t = 0;
         st = find_holder(s, c->steps[i].name, &t, err);
+        if (st == CKP_OK && pred->table->rec[t].copy_of != CKPI_NO_TENSOR)
+            t = pred->table->rec[t].copy_of;
         if (st == CKP_OK)
             st = set_step(pred, lossy, t, c->steps[i].step, err);
         if (st != CKP_OK)

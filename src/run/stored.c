@@ -47,7 +47,7 @@ place(const ckpi_table *t, uint8_t *mem, ckp_target *target, uint8_t **data)
 }
 
 static ckp_status
-add(ckp_state *s, const ckpi_table *t, uint32_t i, const uint8_t *const *data, ckp_error *err)
+add(ckp_state *s, const ckpi_table *t, uint32_t i, bool roles, const uint8_t *const *data, ckp_error *err)
 {
     const ckpi_rec *r = &t->rec[i];
     ckp_tensor x = CKP_TENSOR_INIT;
@@ -56,7 +56,7 @@ add(ckp_state *s, const ckpi_table *t, uint32_t i, const uint8_t *const *data, c
     x.ndim = r->ndim;
     x.shape = r->shape;
     x.data = data[r->alias_of != CKPI_NO_TENSOR ? r->alias_of : i];
-    return ckp_state_add_tensor(s, r->name, r->role, r->owner != CKPI_NO_TENSOR ? t->rec[r->owner].name : NULL, &x, NULL, err);
+    return ckp_state_add_tensor(s, r->name, roles ? r->role : CKP_ROLE_OTHER, r->owner != CKPI_NO_TENSOR ? t->rec[r->owner].name : NULL, &x, NULL, err);
 }
 
 static bool
@@ -71,16 +71,14 @@ make_state(ckpi_stored *s, const ckp_checkpoint *ck, const uint8_t *const *data,
 {
     const ckpi_table *t = ck->lin->table;
     ckpi_dropped dropped;
-    bool roles = false;
+    const bool roles = ckpi_table_has_roles(t);
     size_t len = 0;
     const void *tree = ckp_checkpoint_tree(ck, &len);
 
-    for (size_t i = 0; i < t->n; i++)
-        roles = roles || t->rec[i].role != CKP_ROLE_OTHER;
     ckp_status st = ckp_state_new(&s->state, err);
     for (uint32_t i = 0; st == CKP_OK && i < t->n; i++)
         if (!roles || !no_moments || !is_moment(t->rec[i].role))
-            st = add(s->state, t, i, data, err);
+            st = add(s->state, t, i, roles, data, err);
     if (st != CKP_OK || roles)
         return st;
     ckpi_buf_put(&s->state->tree, tree, len);

@@ -34,7 +34,7 @@ static ckpi_file_info
 file_info(const ckp_run *run)
 {
     const ckpi_save_job *job = &run->job;
-    ckpi_file_info i = {.features = run->set.lossy ? CKPI_FEAT_LOSSY : 0, .profile = (uint8_t)(1 + run->opt.coding.profile)};
+    ckpi_file_info i = {.features = ckpi_settings_features(&run->set), .profile = (uint8_t)(1 + run->opt.coding.profile)};
 
     if (!job->key) {
         i.is_delta = 1;
@@ -76,6 +76,7 @@ write_shard(ckp_run *run, ckpi_writer *w, ckpi_fmt_sum *sum, ckp_error *err)
                                 .effort = (ckpi_effort)run->opt.coding.effort,
                                 /* after an inline pass the next save is a key: its reconstructions are not worth their memory */
                                 .serial_pass = job->inline_pass && ckpi_state_pulls(job->pass->state), .drop_base = job->inline_pass,
+                                .clusters = job->clusters,
                                 .progress = job->inline_pass ? NULL : keep_lock, .progress_user = run,
                                 .keep_raw = !job->inline_pass && run->opt.key_every > 1 && may_keep_raw(run)};
     ckpi_fmt_writer *fw = NULL;
@@ -114,6 +115,7 @@ fill_settings(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
         {w && run->lasting.moved, "movement", run->lasting.move / rms},
         {mo && job->set.lossy, "m_share", job->set.mshare},
         {v, "v_octaves", (double)job->set.vstep / 256.0},
+        {job->set.clusters != CKPI_CLUSTERS_NONE, "optimizer_states_bits", job->set.clusters == CKPI_CLUSTERS_AFFINE ? 16.0 : 8.0},
     };
     ckp_status st = CKP_OK;
     for (size_t i = 0; st == CKP_OK && i < sizeof all / sizeof *all; i++)
@@ -226,6 +228,8 @@ add_stats(ckp_run *run, const ckpi_fmt_sum *sum, const ckpi_manifest *m, double 
         s->params_by_role[r] = job->params_by_role[r];
         s->stored_by_role[r] = sum->stored_by_role[r];
         by_role += sum->stored_by_role[r];
+        s->mse_by_role[r] = job->clusters[r].n != 0 ? job->clusters[r].err2 / (double)job->clusters[r].n : 0.0;
+        s->mre_by_role[r] = job->clusters[r].n_rel != 0 ? job->clusters[r].rel / (double)job->clusters[r].n_rel : 0.0;
     }
     ckpi_buf b = CKPI_BUF_INIT;
     s->stored_bytes = sum->length;

@@ -85,7 +85,7 @@ write_one(ckpi_buf *out, unsigned step, bool with_v, const ckp_coding *coding, c
 {
     ckp_state *s = state_of(step, with_v, coding->dynaquant != NULL);
     ckpi_writer *w = NULL;
-    if (ckpi_writer_mem(&w, out, NULL) != CKP_OK || ckpi_state_write(w, s, coding, base, CKPI_PACK_GROUPED, NULL, NULL) != CKP_OK ||
+    if (ckpi_writer_mem(&w, out, NULL) != CKP_OK || ckpi_state_write(w, s, coding, base, CKPI_PACK_GROUPED, true, NULL, NULL) != CKP_OK ||
         ckpi_writer_finish(w, NULL) != CKP_OK)
         abort();
     ckpi_writer_free(w);

@@ -48,7 +48,19 @@ bf16(float f)
 {
     uint32_t b;
     memcpy(&b, &f, 4);
+    if ((b & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(b >> 16 | 0x40);
     return (uint16_t)((b + 0x7fff + (b >> 16 & 1)) >> 16);
+}
+
+/* A number in fp32 of which the word is the rounding to fp16, but not exactly. */
+static float
+near_f16(uint16_t h)
+{
+    const uint32_t b = (uint32_t)(h & 0x8000) << 16 | (((uint32_t)(h & 0x7fff) << 13) + (112u << 23) + (uint32_t)(draw() % 0x1000));
+    float f;
+    memcpy(&f, &b, 4);
+    return f;
 }
 
 /* ---- writing down what must come out ---- */
@@ -233,7 +245,8 @@ kinds(const char *dir)
 enum { A = 80 * 110, B = 4100, C = 96 * 64, D = 66000, E = 300 };
 typedef struct training {
     float a[A], am[A], av[A], b[B], bm[B], bv[B], c[C], cm[C], e[E], em[E], ev[E], master[C], mm[C], mv[C], step;
-    uint16_t copy[C], d[D], d_average[D];
+    uint16_t copy[C], d[D], d_average[D], half[B];
+    float near_half[B];
     float a_average[A], e_average[E];
     uint32_t dice[625];
 } training;
@@ -281,6 +294,10 @@ train(training *t)
     follow(t->e_average, t->e, E);
     for (size_t i = 0; i < D; i += 7)
         t->d_average[i] = t->d[i];
+    for (size_t i = 0; i < B; i++) {
+        t->half[i] = (uint16_t)(0x2400 + draw() % 0x1800 + (draw() % 2 << 15));
+        t->near_half[i] = near_f16(t->half[i]);
+    }
     t->step += 1;
 }
 
@@ -306,8 +323,19 @@ new_training(void)
     return t;
 }
 
+/* Two more copies: of a weight whose master says whose it is, and one that nobody declared. */
+static void
+add_copies(ckp_state *s, const training *t)
+{
+    const uint64_t b[1] = {B}, c[2] = {96, 64};
+    add(s, "weight", CKP_ROLE_WEIGHT, NULL, CKP_BF16, 2, c, t->copy);
+    add(s, "weight.master", CKP_ROLE_MASTER, "weight", CKP_F32, 2, c, t->master);
+    add(s, "half", CKP_ROLE_OTHER, NULL, CKP_F16, 1, b, t->half);
+    add(s, "half.master", CKP_ROLE_OTHER, NULL, CKP_F32, 1, b, t->near_half);
+}
+
 static ckp_state *
-training_state(const training *t, bool averages)
+training_state(const training *t, bool averages, bool copies)
 {
     const uint64_t a[2] = {80, 110}, b[1] = {B}, c[2] = {96, 64}, d[2] = {D / 100, 100}, e[1] = {E}, dice[1] = {625};
     ckp_state *s;
@@ -336,6 +364,8 @@ training_state(const training *t, bool averages)
         add(s, "average/d", CKP_ROLE_AVERAGE, NULL, CKP_BF16, 2, d, t->d_average);
         add(s, "average/e", CKP_ROLE_AVERAGE, NULL, CKP_F32, 1, e, t->e_average);
     }
+    if (copies)
+        add_copies(s, t);
     static const char *const owner[] = {"a", "b", "e", "master"};
     for (size_t i = 0; i < 4; i++)
         must(ckp_state_set_adam(s, owner[i], 0.9, 0.95, (uint64_t)t->step, &err), &err, owner[i]);
@@ -392,7 +422,8 @@ write_model(const char *path, const training *t)
     fclose(f);
 }
 
-/* What a run is made with. how: by save, or NULL: grids; model: begins on a base model of that name; averages: has some of its weights. */
+/* What a run is made with. how: by save, or NULL: grids; model: begins on a base model of that name; averages: has some of its weights;
+   copies: has weights that are roundings of masters. */
 typedef struct plan {
     const char *name;
     ckp_profile profile;
@@ -401,7 +432,8 @@ typedef struct plan {
     const ckp_tensor_step *steps;
     size_t n_steps;
     const char *model;
-    bool averages;
+    bool averages, copies;
+    ckp_optimizer_states states;
 } plan;
 
 static void
@@ -418,6 +450,7 @@ run_of(const char *dir, const plan *p)
     opt.coding.profile = p->profile;
     opt.coding.steps = p->steps;
     opt.coding.n_steps = p->n_steps;
+    opt.coding.optimizer_states = p->states;
     if (p->model != NULL) {
         (void)snprintf(model, sizeof model, "%s/%s", dir, p->model);
         write_model(model, t);
@@ -437,8 +470,14 @@ run_of(const char *dir, const plan *p)
             memcpy(&t->am[200], odd, sizeof odd);
             memcpy(&t->av[300], odd, sizeof odd);
             memset(t->bv, 0, 256 * sizeof t->bv[0]);
+            for (size_t k = 0; p->copies && k < 4; k++) {
+                memcpy(&t->master[10 + k], &odd[k], 4);
+                t->copy[10 + k] = bf16(t->master[10 + k]);
+                memcpy(&t->near_half[10 + k], &odd[k], 4);
+                t->half[10 + k] = (uint16_t[]){0x7e00, 0xfc00, 0x7c00, 0}[k];
+            }
         }
-        ckp_state *s = training_state(t, p->averages);
+        ckp_state *s = training_state(t, p->averages, p->copies);
         must(ckp_run_save(run, (uint64_t)i, s, &so, NULL, &err), &err, "save");
         ckp_state_free(s);
         (void)snprintf(shard[i], sizeof shard[i], "%s-%d", name, i);
@@ -478,7 +517,11 @@ main(int argc, char **argv)
                         {.name = "dynaquant", .profile = CKP_PROFILE_RESUME, .saves = 5, .how = how},
                         {.name = "steps", .profile = CKP_PROFILE_RESUME, .saves = 4, .steps = steps, .n_steps = sizeof steps / sizeof *steps},
                         {.name = "tuned", .profile = CKP_PROFILE_RESUME, .saves = 4, .model = "tuned.safetensors"},
-                        {.name = "averaged", .profile = CKP_PROFILE_RESUME, .saves = 4, .averages = true}};
+                        {.name = "averaged", .profile = CKP_PROFILE_RESUME, .saves = 4, .averages = true},
+                        {.name = "copies", .saves = 3, .copies = true},
+                        {.name = "cluster", .saves = 2, .states = CKP_STATES_CLUSTER},
+                        {.name = "codebook", .saves = 2, .states = CKP_STATES_CODEBOOK},
+                        {.name = "rounded", .profile = CKP_PROFILE_RESUME, .saves = 3, .copies = true}};
     if (argc == 2)
         kinds(argv[1]);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -13,7 +13,7 @@ MAGIC = b"\x89CKP\r\n\x1a\n"
 TRAILER_MAGIC = b"CKPEND\x1a\n"
 ZERO = bytes(16)
 RAW, ZSTD, REF, ZSTD_PREFIX = range(4)
-DELTA, LOSSY = 1, 2
+DELTA, LOSSY, COPIES, CLUSTERS = 1, 2, 4, 8
 USES_BASE = 1
 MAX_ELEMS = 1 << 20
 ROLES = ["other", "weight", "master", "copy", "m", "v", "momentum", "average"]
@@ -128,7 +128,7 @@ def parse_header(data):
     (own,) = struct.unpack_from("<Q", data, 120)
     need(own == h64(data[:120]), "header hash", 120)
     read, check, _delete, optional, flags, chain, profile = struct.unpack_from("<QQQQHHB", data, 16)
-    need(read & ~(DELTA | LOSSY) == 0 and check == 0, "a feature bit that this reader does not know", 16)
+    need(read & ~(DELTA | LOSSY | COPIES | CLUSTERS) == 0 and check == 0, "a feature bit that this reader does not know", 16)
     need(flags & ~1 == 0 and data[53:56] == bytes(3) and data[88:120] == bytes(32), "reserved bytes", 48)
     base, table = data[56:72], data[72:88]
     delta = flags == 1
@@ -243,7 +243,8 @@ def parse_table(raw):
             need(r.alias_of < i and a.alias_of is None and (a.dtype, a.numel) == (r.dtype, r.numel), f"{r.name}: alias")
         if r.copy_of is not None:
             m = rows[r.copy_of]
-            need(r.role == COPY and r.alias_of is None and m.stored | (m.numel == 0) and m.copy_of is None and m.numel == r.numel, f"{r.name}: copy")
+            need(r.role == COPY and r.alias_of is None and m.stored | (m.numel == 0) and m.copy_of is None and m.numel == r.numel
+                 and m.dtype == 12 and r.dtype in (10, 11), f"{r.name}: copy")
     return rows
 
 

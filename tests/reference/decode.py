@@ -16,7 +16,7 @@ from container import DTYPES, File, byte_count, h64, need, product
 import blocks
 
 ROLE_V, ROLE_W = 5, (1, 2, 7)
-QUANTIZED = {q.V: (5,), q.M: (4, 6), q.W: ROLE_W, q.INDEX: ROLE_W}
+QUANTIZED = {q.V: (5,), q.M: (4, 6), q.W: ROLE_W, q.INDEX: ROLE_W, q.CLUSTER: (4, 5, 6)}
 
 
 class Level:
@@ -79,6 +79,9 @@ class Level:
             return q.m_values(chunk, self.m_factors(chunk), self.v_beside(owners))
         if chunk.quant == q.INDEX:
             return q.index_values(chunk, self.index_state(chunk))
+        if chunk.quant == q.CLUSTER:
+            need(chunk.dtype == 12 and not chunk.uses_base, "clusters of another dtype, or with a base")
+            return q.cluster_values(chunk)
         need(chunk.quant == q.W, f"quantizer {chunk.quant}")
         like = self.below(chunk)
         pieces = tuple(chunk.pieces)

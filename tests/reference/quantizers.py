@@ -9,7 +9,7 @@ import numpy as np
 import blocks
 from container import Cursor, need
 
-NONE, V, M, W, INDEX = range(5)
+NONE, V, M, W, INDEX, CLUSTER = range(6)
 F32 = np.float32
 
 
@@ -65,7 +65,10 @@ def from_f32(x, dtype):
         return x.astype("<f4").tobytes()
     if dtype == 10:
         with np.errstate(over="ignore"):
-            return x.astype("<f2").tobytes()
+            h = x.astype("<f2").view("<u2")
+        b = x.view(np.uint32)                # numpy's payload of a NaN is the machine's
+        nan = b >> 16 & 0x8000 | 0x7e00 | b >> 13 & 0x3ff
+        return np.where((b & 0x7fffffff) > 0x7f800000, nan, h).astype("<u2").tobytes()
     b = x.view(np.uint32)
     rounded = b + 0x7fff + (b >> 16 & 1) >> 16
     return np.where((b & 0x7fffffff) > 0x7f800000, b >> 16 | 0x40, rounded).astype("<u2").tobytes()
@@ -314,6 +317,28 @@ def index_state(chunk, base):
 
 def index_values(chunk, state):
     return escaped(chunk, state.values)
+
+
+def cluster_values(chunk):
+    c = Cursor(chunk.params)
+    kind = c.u8()
+    need(kind in (1, 2), "kind of clusters")
+    width, dtype = (2, 4) if kind == 1 else (1, 2)
+    codes = np.frombuffer(blocks.decode(chunk.codec, chunk.payload, chunk.n, width, dtype, None), "<u2" if kind == 1 else np.uint8).astype(np.uint32)
+    out = []
+    for _, _, codes_of_piece in split(chunk.pieces, codes):
+        k = c.varint(256)
+        need(k >= 1, "no clusters")
+        c.take(16)                           # the errors
+        low = np.frombuffer(c.take(4 * k), "<f4")
+        step = np.frombuffer(c.take(4 * k), "<f4") if kind == 1 else np.zeros(k, F32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            need((np.isfinite(low + F32(255) * step)).all() and (step >= 0).all(), "clusters of values that are not finite")
+        label, along = codes_of_piece & 255, (codes_of_piece >> 8).astype(F32)
+        need((label < k).all(), "a label of no cluster")
+        out.append(low[label] + along * step[label])
+    c.end()
+    return patch(np.concatenate(out).astype("<f4").tobytes(), read_escapes(chunk.escapes, chunk.n, 4), 4)
 
 
 def w_values(chunk, base, state, factors):

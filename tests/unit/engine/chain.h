@@ -30,7 +30,7 @@ typedef struct chain {
     size_t key_at;               /* the last key */
 } chain;
 
-ckpi_settings chain_settings(const char *profile);      /* lossless, resume, small, weights, uniform, dynaquant, codebook */
+ckpi_settings chain_settings(const char *profile);      /* lossless, resume, small, weights, uniform, dynaquant, codebook, clusters, centres */
 chain *chain_new(const char *profile, unsigned threads, uint32_t cpu_mask);
 void chain_free(chain *c);
 /* One save: a key when asked, or when there is nothing to predict from. exact: weights losslessly. */

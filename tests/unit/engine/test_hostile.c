@@ -380,7 +380,7 @@ mutate(test_rng *r, craft *x)
         break;
     case 1:
         if ((x->f->info.features & CKPI_FEAT_LOSSY) != 0)
-            k->c.quant = (uint8_t)test_below(r, 5);
+            k->c.quant = (uint8_t)test_below(r, 6);
         break;
     case 2:
         if (part->len != 0)
@@ -403,7 +403,7 @@ static void
 test_chance(void **state)
 {
     (void)state;
-    static const char *const profiles[] = {"lossless", "resume", "uniform", "weights", "dynaquant", "codebook"};
+    static const char *const profiles[] = {"lossless", "resume", "uniform", "weights", "dynaquant", "codebook", "clusters", "centres"};
     test_rng r = test_rng_new("engine hostile");
     for (size_t p = 0; p < CHECK_COUNT(profiles); p++) {
         chain *c = small_chain(profiles[p], 4);

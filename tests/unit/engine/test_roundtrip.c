@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const char *const profiles[] = {"lossless", "resume", "small", "weights", "uniform", "dynaquant", "codebook"};
+static const char *const profiles[] = {"lossless", "resume", "small", "weights", "uniform", "dynaquant", "codebook", "clusters", "centres"};
 
 /* A bit of everything that training has. */
 static sim *
@@ -362,6 +362,8 @@ test_same_bytes_by_level(void **state)
     (void)state;
     same_by_level("resume");
     same_by_level("dynaquant");
+    same_by_level("clusters");
+    same_by_level("centres");
 }
 
 /* Without bases in memory lossless chunks stand alone; a base that was kept once must not be used later. */

@@ -124,7 +124,9 @@ test_records(void **state)
     assert_int_equal(CKPI_MAX_FRAME_HEAD, 1u << 21);
     assert_int_equal(CKPI_FEAT_DELTA, UINT64_C(1) << 0);
     assert_int_equal(CKPI_FEAT_LOSSY, UINT64_C(1) << 1);
-    assert_int_equal(CKPI_FEAT_KNOWN, 3);
+    assert_int_equal(CKPI_FEAT_COPIES, UINT64_C(1) << 2);
+    assert_int_equal(CKPI_FEAT_CLUSTERS, UINT64_C(1) << 3);
+    assert_int_equal(CKPI_FEAT_KNOWN, 15);
 }
 
 static void

@@ -118,7 +118,9 @@ test_rows(void **state)
     BAD(CKP_ECORRUPT, (r.alias = 1, r.dim[0] = 9));
     BAD(CKP_ECORRUPT, (r.alias = 1, r.dtype = CKP_I32));
     BAD(CKP_ECORRUPT, r.copy = 1);               /* of a role that is none */
-    BAD(CKP_ECORRUPT, (r.role = CKP_ROLE_COPY, r.copy = 1, r.dim[0] = 9));
+    BAD(CKP_ECORRUPT, (r.role = CKP_ROLE_COPY, r.copy = 1, r.dtype = CKP_BF16, r.dim[0] = 9));
+    BAD(CKP_ECORRUPT, (r.role = CKP_ROLE_COPY, r.copy = 1));    /* f32 is no rounding of f32 */
+    BAD(CKP_ECORRUPT, (r.role = CKP_ROLE_COPY, r.copy = 1, r.dtype = CKP_F8E4M3FN));
     BAD(CKP_ECORRUPT, r.place = 3);
     BAD(CKP_ECORRUPT, r.ndim = 65);
     BAD(CKP_ECORRUPT, (r.ndim = 2, r.dim[0] = UINT64_C(1) << 40, r.dim[1] = UINT64_C(1) << 40));
@@ -130,7 +132,8 @@ test_rows(void **state)
     BAD(CKP_ECORRUPT, (r.place = 2, r.flat[0] = 2, r.flat[1] = UINT64_MAX));
     BAD(CKP_OK, (r.place = 2, r.flat[0] = 8, r.flat[1] = 0));
     BAD(CKP_OK, (r.ndim = 2, r.dim[0] = UINT64_C(1) << 62, r.dim[1] = 0));
-    BAD(CKP_OK, (r.role = CKP_ROLE_COPY, r.copy = 1));
+    BAD(CKP_OK, (r.role = CKP_ROLE_COPY, r.copy = 1, r.dtype = CKP_BF16));
+    BAD(CKP_OK, (r.role = CKP_ROLE_COPY, r.copy = 1, r.dtype = CKP_F16));
     BAD(CKP_OK, r.alias = 1);
 #undef BAD
 }

@@ -139,7 +139,7 @@ settings_are_recorded(void **state)
 
     train(dir, CKP_PROFILE_RESUME);
     assert_ok(ckp_checkpoint_open_run(&ck, dir, 20, false, NULL));
-    assert_true(setting(ck, "quality") == 0.8 && setting(ck, "m_share") == 0.03 && setting(ck, "v_octaves") == 2.0);
+    assert_true(setting(ck, "quality") == 0.8 && setting(ck, "m_share") == 0.035 && setting(ck, "v_octaves") == 2.0);
     assert_true(setting(ck, "step") > 0.0 && setting(ck, "step") <= 0.8 * 1.6 * 1.01 && setting(ck, "rms") > 0.0 && setting(ck, "movement") > 0.0);
     ckp_checkpoint_get_info(ck, &i);
     assert_true(i.rms_error_by_role[CKP_ROLE_WEIGHT] > 0.0 && i.max_error_by_role[CKP_ROLE_WEIGHT] >= i.rms_error_by_role[CKP_ROLE_WEIGHT]);

@@ -7,6 +7,8 @@
 #include <unistd.h>
 #include "model.h"
 
+static ckp_optimizer_states states;   /* of the runs that are made */
+
 /* Several chunks, odd sizes, all kinds of coding. */
 static void
 large(model *m)
@@ -32,6 +34,7 @@ go_on(const char *level, const char *dir, ckp_profile p, unsigned threads, model
         ckp_run *run = NULL;
         (void)setenv("CKPRESS_CPU", level, 1);
         o.coding.profile = p;
+        o.coding.optimizer_states = states;
         o.coding.threads = threads;
         bool ok = ckp_run_open(&run, dir, &o, NULL) == CKP_OK && ckp_checkpoint_open(&ck, run, CKP_STEP_NEWEST, NULL) == CKP_OK;
         ok = ok && model_read(ck, m, NULL) == CKP_OK && ckp_run_adopt(run, ck, NULL) == CKP_OK;
@@ -70,6 +73,7 @@ first_save(const char *dir, ckp_profile p, model *m)
     if (pid == 0) {
         ckp_run_options o = CKP_RUN_OPTIONS_INIT;
         o.coding.profile = p;
+        o.coding.optimizer_states = states;
         ckp_run *run = model_run(dir, o);
         bool ok = model_save(run, m, NULL, NULL) == CKP_OK;
         ok = ckp_run_close(run, NULL) == CKP_OK && ok;
@@ -108,6 +112,14 @@ lossless_runs_are_the_same(void **state)
 }
 
 static void
+clusters_are_the_same(void **state)
+{
+    states = CKP_STATES_CLUSTER;
+    check_profile(state, CKP_PROFILE_LOSSLESS);
+    states = CKP_STATES_PROFILE;
+}
+
+static void
 resume_runs_are_the_same(void **state)
 {
     check_profile(state, CKP_PROFILE_RESUME);
@@ -118,6 +130,6 @@ resume_runs_are_the_same(void **state)
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {T(lossless_runs_are_the_same), T(resume_runs_are_the_same)};
+    const struct CMUnitTest tests[] = {T(lossless_runs_are_the_same), T(clusters_are_the_same), T(resume_runs_are_the_same)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mixed precision: bf16 and fp16 weights whose fp32 masters are saved too are derived from them, wherever the masters lie."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ckpress
+import pytest
+import torch
+from ckpress import _core
+from helpers import same
+from torch import nn
+
+HALVES = (torch.bfloat16, torch.float16)
+
+
+class MasterAdamW(torch.optim.Optimizer):
+    """AdamW as mixed-precision trainings have it: everything in fp32, rounded to the parameter at the end of a step."""
+
+    def __init__(self, params: Any, lr: float = 1e-3, key: str = "master_param") -> None:
+        super().__init__(params, {"lr": lr, "betas": (0.9, 0.95)})
+        self.key = key
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                s = self.state[p]
+                if not s:
+                    s |= {"step": 0, self.key: p.float(), "exp_avg": torch.zeros_like(p, dtype=torch.float32), "exp_avg_sq": torch.zeros_like(p, dtype=torch.float32)}
+                s["step"] += 1
+                g = p.grad.float()
+                s["exp_avg"].lerp_(g, 0.1)
+                s["exp_avg_sq"].lerp_(g * g, 0.05)
+                s[self.key] -= group["lr"] * s["exp_avg"] / (s["exp_avg_sq"].sqrt() + 1e-8)
+                p.copy_(s[self.key])
+
+
+def make(dtype: torch.dtype, key: str = "master_param") -> tuple[nn.Module, MasterAdamW]:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Embedding(300, 64), nn.Linear(64, 200), nn.GELU(), nn.LayerNorm(200), nn.Linear(200, 300)).to(dtype)
+    return model, MasterAdamW(model.parameters(), key=key)
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 3) -> None:
+    for _ in range(steps):
+        x = torch.randint(0, 300, (32,))
+        loss = nn.functional.cross_entropy(model(x).float(), (x * 7 + 1) % 300)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def tensors(path: Path, step: int = -1) -> dict[str, dict[str, Any]]:
+    ck = _core.open_run(str(path), step, False) if path.is_dir() else _core.open_file(str(path), ())
+    found = [ck.tensor(i) for i in range(len(ck))]
+    for t in found:
+        t["copy_of"] = None if t["copy_of"] is None else found[t["copy_of"]]["name"]
+    ck.close()
+    return {t["name"]: t for t in found}
+
+
+def derived(path: Path) -> dict[str, str]:
+    """Names of copies and of their masters."""
+    return {name: t["copy_of"] for name, t in tensors(path).items() if t["copy_of"] is not None}
+
+
+def save_run(path: Path, model: nn.Module, optimizer: Any, saves: int, profile: str = "lossless", between: Callable[[int], None] = lambda n: None) -> None:
+    with ckpress.Checkpointer(path, profile=profile) as ck:
+        ck.restore(model=model, optimizer=optimizer)
+        for step in range(1, saves + 1):
+            train(model, optimizer)
+            between(step)
+            ck.save(step)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("key", ["master_param", "fp32_param", "param", "a name of their own"])
+def test_run(tmp_path: Path, dtype: torch.dtype, key: str) -> None:
+    run = tmp_path / "run"
+    model, optimizer = make(dtype, key)
+    save_run(run, model, optimizer, 4)
+    assert [e.is_delta for e in ckpress.list_run(run)].count(False) == 1
+    # undeclared: of one value, such as a scale that has not yet moved by half an ulp, says nothing of where it comes from
+    assert derived(run).keys() >= {f"model/{n}" for n, _ in model.named_parameters() if key != "a name of their own" or n != "3.weight"}
+    assert all(master.endswith(key) and name.removeprefix("model/") in master for name, master in derived(run).items())
+    assert all(tensors(run)[name]["stored_bytes"] == 0 for name in derived(run))
+    fresh, other = make(dtype, key)
+    with ckpress.Checkpointer(run, profile="lossless") as ck:
+        assert ck.restore(model=fresh, optimizer=other) == 4
+        assert same(dict(fresh.state_dict()), dict(model.state_dict()))
+        assert same(other.state_dict()["state"], optimizer.state_dict()["state"])
+        train(fresh, other)
+        ck.save(5)
+    assert [e.is_delta for e in ckpress.list_run(run)].count(False) == 1
+
+
+def test_a_copy_that_strays_is_stored(tmp_path: Path) -> None:
+    """Weights that somebody changes behind the optimizer's back come back as they were."""
+    run = tmp_path / "run"
+    model, optimizer = make(torch.bfloat16)
+
+    def stray(step: int) -> None:
+        if step == 3:
+            with torch.no_grad():
+                model[1].weight[7, 9] += 1
+
+    save_run(run, model, optimizer, 3, between=stray)
+    assert "model/1.weight" not in derived(run) and "model/4.weight" in derived(run)
+    fresh, other = make(torch.bfloat16)
+    with ckpress.Checkpointer(run, profile="lossless") as ck:
+        assert ck.restore(model=fresh, optimizer=other) == 3
+    assert same(dict(fresh.state_dict()), dict(model.state_dict()))
+
+
+@pytest.mark.parametrize("profile", ["resume", "small"])
+def test_lossy_copies_are_rounded_from_what_comes_back(tmp_path: Path, profile: str) -> None:
+    run = tmp_path / "run"
+    model, optimizer = make(torch.bfloat16)
+    save_run(run, model, optimizer, 3, profile)
+    assert len(derived(run)) == len(list(model.parameters()))
+    seen = tensors(run, 2)  # the last one has exact weights
+    large = [name for name in derived(run) if seen[name]["numel"] > 10_000]
+    assert large
+    for name in large:
+        assert seen[derived(run)[name]]["lossy"]
+        moments = [t for t in seen.values() if t["role"] in ("m", "v") and seen[name]["shape"] == t["shape"]]
+        assert moments and all(t["lossy"] for t in moments)
+    for step in (1, 2, 3):
+        fresh, other = make(torch.bfloat16)
+        with ckpress.Checkpointer(run, profile=profile) as ck:
+            assert ck.restore(step=step, model=fresh, optimizer=other) == step
+        for p in fresh.parameters():
+            assert same(p.data, other.state[p]["master_param"].bfloat16())
+
+
+def named_list(model: nn.Module, optimizer: Any) -> dict[str, Any]:
+    """As Apex, Megatron and others have it: the optimizer's own state, and a list of masters by group."""
+    masters = [optimizer.state[p][optimizer.key] for p in model.parameters()]
+    return {"model": model.state_dict(), "optimizer": {"fp32_from_fp16_params": [masters], "optimizer": {"lr": 1.0}}}
+
+
+def second_model(model: nn.Module, optimizer: Any) -> dict[str, Any]:
+    return {"model": model.state_dict(), "fp32": {n: optimizer.state[p][optimizer.key] for n, p in model.named_parameters()}}
+
+
+def flat_views(model: nn.Module, optimizer: Any) -> dict[str, Any]:
+    """One-dimensional masters: pieces of a buffer."""
+    return {"model": model.state_dict(), "masters": [optimizer.state[p][optimizer.key].reshape(-1) for p in model.parameters()]}
+
+
+@pytest.mark.parametrize("arrange", [named_list, second_model, flat_views], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_state_dicts(tmp_path: Path, arrange: Callable[..., dict[str, Any]], dtype: torch.dtype) -> None:
+    model, optimizer = make(dtype)
+    train(model, optimizer, 20)
+    state = arrange(model, optimizer)
+    ckpress.save(tmp_path / "s.ckp", state)
+    # all but biases and scales that are still of one value
+    assert len(derived(tmp_path / "s.ckp")) == len(list(model.parameters()))
+    assert same(ckpress.load(tmp_path / "s.ckp"), state)
+    torch.save(state, tmp_path / "s.pt")
+    ckpress.compress(tmp_path / "s.pt", tmp_path / "p.ckp")
+    assert len(derived(tmp_path / "p.ckp")) == len(list(model.parameters()))
+    ckpress.decompress(tmp_path / "p.ckp", tmp_path / "back.pt")
+    assert same(torch.load(tmp_path / "back.pt", weights_only=True), torch.load(tmp_path / "s.pt", weights_only=True))
+
+
+def test_slices_and_frameworks(tmp_path: Path) -> None:
+    model, optimizer = make(torch.bfloat16)
+    train(model, optimizer)
+    ckpress.save(tmp_path / "s.ckp", named_list(model, optimizer))
+    with ckpress.open(tmp_path / "s.ckp") as f:
+        assert same(f["model/0.weight"][3:77], model[0].weight[3:77].detach())
+
+
+def test_compress_to_a_pipe_stores_copies(tmp_path: Path) -> None:
+    """What is read from a pipe cannot wait for a master that comes later."""
+    model, optimizer = make(torch.bfloat16)
+    train(model, optimizer)
+    state = second_model(model, optimizer)
+    torch.save(state, tmp_path / "s.pt")
+    ckp = subprocess.run(["ckpress", "compress", "-o", "-", tmp_path / "s.pt"], check=True, stdout=subprocess.PIPE).stdout
+    (tmp_path / "piped.ckp").write_bytes(ckp)
+    assert derived(tmp_path / "piped.ckp") == {}
+    back = subprocess.run(["ckpress", "decompress", "-o", tmp_path / "back.pt", "-"], input=ckp, check=True)
+    assert back.returncode == 0
+    assert same(torch.load(tmp_path / "back.pt", weights_only=True), torch.load(tmp_path / "s.pt", weights_only=True))
+    ckpress.compress(tmp_path / "s.pt", tmp_path / "s.ckp")
+    told = subprocess.run(["ckpress", "decompress", "-o", tmp_path / "no.pt", "-"], input=(tmp_path / "s.ckp").read_bytes(), stderr=subprocess.PIPE)
+    assert told.returncode != 0 and b"derived from a file" in told.stderr and not (tmp_path / "no.pt").exists()
