@@ -46,7 +46,8 @@ module_exec(PyObject *m)
 {
     ckpy_types *types = PyModule_GetState(m);
     if (add_type(m, &types->state, &ckpy_state_spec) < 0 || add_type(m, &types->run, &ckpy_run_spec) < 0 ||
-        add_type(m, &types->checkpoint, &ckpy_checkpoint_spec) < 0 || add_type(m, &types->search, &ckpy_search_spec) < 0)
+        add_type(m, &types->checkpoint, &ckpy_checkpoint_spec) < 0 || add_type(m, &types->search, &ckpy_search_spec) < 0 ||
+        add_type(m, &types->optim, &ckpy_optim_spec) < 0)
         return -1;
     return add_constants(m);
 }
@@ -60,6 +61,7 @@ module_traverse(PyObject *m, visitproc visit, void *arg)
         Py_VISIT(types->run);
         Py_VISIT(types->checkpoint);
         Py_VISIT(types->search);
+        Py_VISIT(types->optim);
     }
     return 0;
 }
@@ -73,6 +75,7 @@ module_clear(PyObject *m)
         Py_CLEAR(types->run);
         Py_CLEAR(types->checkpoint);
         Py_CLEAR(types->search);
+        Py_CLEAR(types->optim);
     }
     return 0;
 }
