@@ -246,8 +246,9 @@ step_row(const task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, found *
     const uint32_t index = (uint32_t)(t->first + at);
     uint8_t *m = t->m + i * s->m_bytes, *v = t->v + i * s->v_bytes;
     const bool wide = t->p_dtype == CKP_F32;
-    ckpi_o_unpack_signed(w->m, m, n, t->m_bits);
-    ckpi_o_unpack(w->v, v, n, t->v_bits);
+    const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
+    pk->unpack_signed(w->m, m, n, t->m_bits);
+    pk->unpack(w->v, v, n, t->v_bits);
     if (!wide)
         ckpi_half_up(w->p, (const uint16_t *)t->p + at, n, t->p_dtype);
     const ckpi_o_row r = {
@@ -265,8 +266,8 @@ step_row(const task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, found *
     f->raised += ckpi_o_row_end(&s->mg, &s->vg, n, r.z, seen.raw_max, w->raw, w->m, w->v, &t->row[i]);
     if (!wide)
         ckpi_half_down((uint16_t *)t->p + at, w->p, n, t->p_dtype, k->p_key + index * CKPI_O_WALK);
-    ckpi_o_pack(m, (const uint8_t *)w->m, n, t->m_bits);
-    ckpi_o_pack(v, w->v, n, t->v_bits);
+    pk->pack(m, (const uint8_t *)w->m, n, t->m_bits);
+    pk->pack(v, w->v, n, t->v_bits);
 }
 
 static void

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "optim/pack.h"
 #include <string.h>
+#include "base/cpu.h"
+#if CKPI_X86
+#include <immintrin.h>
+#endif
 
-#define INLINE static inline __attribute__((always_inline))
 #define EACH_BYTE(x) ((uint64_t)(x) * UINT64_C(0x0101010101010101))
+
+typedef uint64_t words16 __attribute__((vector_size(16)));
+typedef uint64_t words32 __attribute__((vector_size(32)));
 
 bool
 ckpi_o_pack_known(unsigned bits)
@@ -17,138 +23,111 @@ ckpi_o_pack_bytes(size_t n, unsigned bits)
     return bits == 8 ? n : (n + 7) / 8 * bits;
 }
 
-INLINE uint64_t
-load(const uint8_t *p)
+/* Where code i of a plane of the last group (g codes) is: byte and shift. */
+static unsigned
+place(unsigned i, unsigned g, unsigned w, unsigned *shift)
 {
-    uint64_t x;
-    memcpy(&x, p, sizeof x);
-    return x;
+    const unsigned s = g * w / 8;
+    *shift = w == 1 ? i % 8 : i / s * w;
+    return w == 1 ? i / 8 : i % s;
 }
 
-/* Eight codes a word; shifts stay within a byte once masked, so the order of bytes does not matter. */
-INLINE void
-plane_in(uint8_t *restrict out, const uint8_t *restrict code, unsigned w, unsigned at)
-{
-    const uint64_t mask = EACH_BYTE((1u << w) - 1u);
-    for (unsigned j = 0; j < w; j++) {
-        uint64_t word = 0;
-        for (unsigned k = 0; k < 8 / w; k++)
-            word |= (load(code + 8 * j + 8 * w * k) >> at & mask) << (w * k);
-        memcpy(out + 8 * j, &word, sizeof word);
-    }
-}
-
-INLINE void
-plane_out(uint8_t *restrict code, const uint8_t *restrict in, unsigned w, unsigned at)
-{
-    const uint64_t mask = EACH_BYTE((1u << w) - 1u);
-    for (unsigned j = 0; j < w; j++) {
-        const uint64_t word = load(in + 8 * j);
-        for (unsigned k = 0; k < 8 / w; k++) {
-            uint8_t *to = code + 8 * j + 8 * w * k;
-            uint64_t c = (word >> (w * k) & mask) << at;
-            if (at != 0)
-                c |= load(to);
-            memcpy(to, &c, sizeof c);
-        }
-    }
-}
-
-/* The last group of a row, g codes. */
+/* The last group of a row, n codes. */
 static void
-plane_in_rest(uint8_t *out, const uint8_t *code, unsigned g, unsigned w, unsigned at)
+rest_in(uint8_t *packed, const uint8_t *code, size_t n, unsigned bits)
 {
-    const unsigned s = g * w / 8, mask = (1u << w) - 1u;
-    for (unsigned j = 0; j < s; j++) {
-        unsigned byte = 0;
-        for (unsigned k = 0; k < 8 / w; k++)
-            byte |= ((unsigned)code[j + s * k] >> at & mask) << (w * k);
-        out[j] = (uint8_t)byte;
-    }
-}
-
-static void
-plane_out_rest(uint8_t *code, const uint8_t *in, unsigned g, unsigned w, unsigned at)
-{
-    const unsigned s = g * w / 8, mask = (1u << w) - 1u;
-    for (unsigned j = 0; j < s; j++)
-        for (unsigned k = 0; k < 8 / w; k++) {
-            const unsigned c = ((unsigned)in[j] >> (w * k) & mask) << at;
-            code[j + s * k] = (uint8_t)(at == 0 ? c : code[j + s * k] | c);
-        }
-}
-
-INLINE void
-row_in(uint8_t *packed, const uint8_t *code, size_t n, unsigned bits)
-{
-    uint8_t last[CKPI_O_GROUP] = {0};
-    for (; n >= CKPI_O_GROUP; n -= CKPI_O_GROUP, code += CKPI_O_GROUP)
-        for (unsigned w = 4, at = 0; w > 0; w /= 2)
-            if (bits & w) {
-                plane_in(packed, code, w, at);
-                packed += 8 * w;
-                at += w;
-            }
-    if (n > 0)
-        memcpy(last, code, n);
-    for (unsigned w = 4, at = 0, g = (unsigned)(n + 7) / 8 * 8; w > 0 && g > 0; w /= 2)
+    const unsigned g = (unsigned)(n + 7) / 8 * 8;
+    if (n == 0)
+        return;
+    memset(packed, 0, g / 8 * bits);
+    for (unsigned w = 4, at = 0; w > 0; w /= 2)
         if (bits & w) {
-            plane_in_rest(packed, last, g, w, at);
+            for (unsigned i = 0; i < n; i++) {
+                unsigned shift;
+                uint8_t *byte = &packed[place(i, g, w, &shift)];
+                *byte = (uint8_t)(*byte | (((unsigned)code[i] >> at & ((1u << w) - 1u)) << shift));
+            }
             packed += g * w / 8;
             at += w;
         }
 }
 
-INLINE void
-row_out(uint8_t *code, const uint8_t *packed, size_t n, unsigned bits)
+static void
+rest_out(uint8_t *code, const uint8_t *packed, size_t n, unsigned bits)
 {
-    for (; n >= CKPI_O_GROUP; n -= CKPI_O_GROUP, code += CKPI_O_GROUP)
-        for (unsigned w = 4, at = 0; w > 0; w /= 2)
-            if (bits & w) {
-                plane_out(code, packed, w, at);
-                packed += 8 * w;
-                at += w;
-            }
-    for (unsigned w = 4, at = 0, g = (unsigned)(n + 7) / 8 * 8; w > 0 && g > 0; w /= 2)
+    const unsigned g = (unsigned)(n + 7) / 8 * 8;
+    if (n == 0)
+        return;
+    memset(code, 0, g);
+    for (unsigned w = 4, at = 0; w > 0; w /= 2)
         if (bits & w) {
-            plane_out_rest(code, packed, g, w, at);
+            for (unsigned i = 0; i < g; i++) {
+                unsigned shift;
+                const unsigned byte = packed[place(i, g, w, &shift)];
+                code[i] = (uint8_t)(code[i] | ((byte >> shift & ((1u << w) - 1u)) << at));
+            }
             packed += g * w / 8;
             at += w;
         }
 }
 
-void
-ckpi_o_pack(uint8_t *packed, const uint8_t *code, size_t n, unsigned bits)
+#define V static inline __attribute__((always_inline)) TARGET
+
+#define TARGET
+#define NAME(f) f##_ref
+V uint32_t
+bits_in_ref(const uint8_t *code, unsigned at)
 {
-    switch (bits) {
-    case 2: row_in(packed, code, n, 2); break;
-    case 3: row_in(packed, code, n, 3); break;
-    case 4: row_in(packed, code, n, 4); break;
-    case 5: row_in(packed, code, n, 5); break;
-    case 6: row_in(packed, code, n, 6); break;
-    default: memcpy(packed, code, n); break;
-    }
+    uint32_t word = 0;
+    for (unsigned i = 0; i < 32; i++)
+        word |= (uint32_t)(code[i] >> at & 1) << i;
+    return word;
 }
 
-void
-ckpi_o_unpack(uint8_t *code, const uint8_t *packed, size_t n, unsigned bits)
+V void
+bits_out_ref(uint8_t *code, uint32_t word, unsigned at)
 {
-    switch (bits) {
-    case 2: row_out(code, packed, n, 2); break;
-    case 3: row_out(code, packed, n, 3); break;
-    case 4: row_out(code, packed, n, 4); break;
-    case 5: row_out(code, packed, n, 5); break;
-    case 6: row_out(code, packed, n, 6); break;
-    default: memcpy(code, packed, n); break;
-    }
+    for (unsigned i = 0; i < 32; i++)
+        code[i] = (uint8_t)(code[i] | (word >> i & 1) << at);
+}
+#include "optim/pack.inc"
+#undef TARGET
+#undef NAME
+
+#if CKPI_X86
+#define TARGET CKPI_TARGET_AVX2
+#define NAME(f) f##_avx2
+V uint32_t
+bits_in_avx2(const uint8_t *code, unsigned at)
+{
+    const __m256i c = _mm256_loadu_si256((const void *)code);
+    return (uint32_t)_mm256_movemask_epi8(_mm256_sll_epi16(c, _mm_cvtsi32_si128(7 - (int)at)));
 }
 
-void
-ckpi_o_unpack_signed(int8_t *code, const uint8_t *packed, size_t n, unsigned bits)
+V void
+bits_out_avx2(uint8_t *code, uint32_t word, unsigned at)
 {
-    uint8_t *c = (uint8_t *)code;
-    const uint8_t top = (uint8_t)(1u << (bits - 1));
-    ckpi_o_unpack(c, packed, n, bits);
-    for (size_t i = 0; bits != 8 && i < n; i++)
-        c[i] = (uint8_t)((c[i] ^ top) - top);
+    const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit = _mm256_set1_epi64x((long long)UINT64_C(0x8040201008040201));
+    const __m256i all = _mm256_shuffle_epi8(_mm256_set1_epi32((int)word), byte);
+    const __m256i set = _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(all, bit), bit), _mm256_set1_epi8((char)(1 << at)));
+    _mm256_storeu_si256((void *)code, _mm256_or_si256(_mm256_loadu_si256((const void *)code), set));
+}
+#include "optim/pack.inc"
+#undef TARGET
+#undef NAME
+#endif
+
+const ckpi_o_packer *
+ckpi_o_pack_pick(uint32_t cpu)
+{
+    static const ckpi_o_packer ref = {pack_ref, unpack_ref, unpack_signed_ref};
+#if CKPI_X86
+    static const ckpi_o_packer avx2 = {pack_avx2, unpack_avx2, unpack_signed_avx2};
+    if (cpu & CKPI_CPU_AVX2)
+        return &avx2;
+#else
+    (void)cpu;
+#endif
+    return &ref;
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/alloc.h"
+#include "base/cpu.h"
 #include "base/fail.h"
 #include "base/float.h"
 #include "optim/pack.h"
@@ -23,13 +24,14 @@ ckp_status
 ckp_optim_unpack(uint8_t *code, const uint8_t *packed, uint64_t numel, uint64_t cols, unsigned bits, bool is_signed, ckp_error *err)
 {
     const ckp_status st = check(code, packed, numel, cols, bits, err);
-    uint8_t last[8 * sizeof(uint64_t)];
+    const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
+    uint8_t last[CKPI_O_GROUP];
     for (uint64_t left = numel; st == CKP_OK && left != 0;) {
         const size_t n = (size_t)(left < cols ? left : cols), whole = n / CKPI_O_GROUP * CKPI_O_GROUP;
         /* Unpacking writes up to a group's end: the row's last group goes through memory of ours. */
         const size_t at = ckpi_o_pack_bytes(whole, bits);
-        ckpi_o_unpack(code, packed, whole, bits);
-        ckpi_o_unpack(last, packed + at, n - whole, bits);
+        pk->unpack(code, packed, whole, bits);
+        pk->unpack(last, packed + at, n - whole, bits);
         if (n > whole)
             memcpy(code + whole, last, n - whole);
         const uint8_t top = (uint8_t)(1u << (bits - 1));
@@ -46,9 +48,10 @@ ckp_status
 ckp_optim_pack(uint8_t *packed, const uint8_t *code, uint64_t numel, uint64_t cols, unsigned bits, ckp_error *err)
 {
     const ckp_status st = check(packed, code, numel, cols, bits, err);
+    const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
     for (uint64_t left = numel; st == CKP_OK && left != 0;) {
         const size_t n = (size_t)(left < cols ? left : cols);
-        ckpi_o_pack(packed, code, n, bits);
+        pk->pack(packed, code, n, bits);
         code += n;
         packed += ckpi_o_pack_bytes(n, bits);
         left -= n;
@@ -61,8 +64,9 @@ read_row(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w,
 {
     const size_t n = ckpi_o_row_len(s, i);
     const uint32_t row = t->row[i] != 0 ? t->row[i] : CKPI_O_ROW_MIN;
-    ckpi_o_unpack(w->v, t->v + i * s->v_bytes, n, t->v_bits);
-    ckpi_o_unpack_signed(w->m, t->m + i * s->m_bytes, n, t->m_bits);
+    const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
+    pk->unpack(w->v, t->v + i * s->v_bytes, n, t->v_bits);
+    pk->unpack_signed(w->m, t->m + i * s->m_bytes, n, t->m_bits);
     for (size_t j = 0; j < n; j++) {
         const uint32_t e22 = (row << 22) + w->col[j], c = w->v[j];
         const float root = ckpi_f32_from_bits(ckpi_o_root_bits((c >> s->vg.mant << 22) + e22));
@@ -107,6 +111,7 @@ write_row(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w
 {
     const size_t n = ckpi_o_row_len(s, i);
     const uint32_t z = key + (uint32_t)(t->first + i * t->cols) * CKPI_O_WALK;
+    const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
     uint32_t raw_max = 0;
     t->row[i] = 0;
     for (size_t j = 0; j < n; j++) {
@@ -118,8 +123,8 @@ write_row(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w
         raw_max = raw_max > raw ? raw_max : raw;
     }
     ckpi_o_row_end(&s->mg, &s->vg, n, z, raw_max, w->raw, w->m, w->v, &t->row[i]);
-    ckpi_o_pack(t->m + i * s->m_bytes, (const uint8_t *)w->m, n, t->m_bits);
-    ckpi_o_pack(t->v + i * s->v_bytes, w->v, n, t->v_bits);
+    pk->pack(t->m + i * s->m_bytes, (const uint8_t *)w->m, n, t->m_bits);
+    pk->pack(t->v + i * s->v_bytes, w->v, n, t->v_bits);
 }
 
 ckp_status

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/cpu.h"
 #include "base/fail.h"
 #include "base/float.h"
 #include "base/rng.h"
@@ -115,10 +116,11 @@ void
 ckpi_o_refit(ckp_optim_tensor *t, const ckpi_o_shape *s, ckpi_o_work *w, uint32_t key)
 {
     int8_t *now = (int8_t *)w->p;        /* p's memory serves: nobody else needs it here */
+    const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
     int lift = 0;
     memset(w->sum, 0, s->cols * sizeof *w->sum);
     for (size_t i = 0; i < s->rows; i++) {
-        ckpi_o_unpack(w->v, t->v + i * s->v_bytes, ckpi_o_row_len(s, i), t->v_bits);
+        pk->unpack(w->v, t->v + i * s->v_bytes, ckpi_o_row_len(s, i), t->v_bits);
         ckpi_o_cols_of_codes(w->sum, ckpi_o_row_len(s, i), w->v, t->col, t->row[i], s->vg.mant);
     }
     ckpi_o_cols_fit(w->sum, s->cols, now);
@@ -133,14 +135,14 @@ ckpi_o_refit(ckp_optim_tensor *t, const ckpi_o_shape *s, ckpi_o_work *w, uint32_
         const size_t n = ckpi_o_row_len(s, i);
         if (t->row[i] == 0)
             continue;
-        ckpi_o_unpack(w->v, t->v + i * s->v_bytes, n, t->v_bits);
-        ckpi_o_unpack_signed(w->m, t->m + i * s->m_bytes, n, t->m_bits);
+        pk->unpack(w->v, t->v + i * s->v_bytes, n, t->v_bits);
+        pk->unpack_signed(w->m, t->m + i * s->m_bytes, n, t->m_bits);
         const uint32_t max = lifted(w->raw, w->v, n, t->col, now, lift, s->vg.mant);
         uint8_t row = (uint8_t)(t->row[i] - lift);
         ckpi_o_row_end(&s->mg, &s->vg, n, key + (uint32_t)(t->first + i * t->cols) * CKPI_O_WALK, max, w->raw, w->m, w->v, &row);
         t->row[i] = row;
-        ckpi_o_pack(t->v + i * s->v_bytes, w->v, n, t->v_bits);
-        ckpi_o_pack(t->m + i * s->m_bytes, (uint8_t *)w->m, n, t->m_bits);
+        pk->pack(t->v + i * s->v_bytes, w->v, n, t->v_bits);
+        pk->pack(t->m + i * s->m_bytes, (uint8_t *)w->m, n, t->m_bits);
     }
     memcpy(t->col, now, s->cols);
 }
