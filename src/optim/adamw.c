@@ -156,9 +156,7 @@ parameters(task *k)
     p->m = k->shape.mg;
     p->vmant = k->shape.vg.mant;
     p->plain = p->gs * p->gs >= CKPI_O_G2_MIN;
-    memset(p->by_code, 0, sizeof p->by_code);
-    for (int c = -8; p->m.narrow && c < 8; c++)
-        p->by_code[c & 255] = p->am * ckpi_mgrid_value(&p->m, c);
+    ckpi_o_par_tables(p);
 }
 
 /* Columns' factors are fitted to the first gradient, and then, at steps that are powers of two, to v. */

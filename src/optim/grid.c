@@ -43,3 +43,12 @@ ckpi_vgrid_of(unsigned bits)
     static const float noise[4] = {1.13f, 1.055f, 1.025f, 1.0f};
     return (ckpi_vgrid){mant[bits], (1u << bits) - 1, noise[mant[bits]]};
 }
+
+void
+ckpi_o_par_tables(ckpi_o_par *p)
+{
+    for (int i = 0; i < 16; i++) {
+        p->m_by_code[i] = p->m.narrow ? p->am * ckpi_mgrid_value(&p->m, i < 8 ? i : i - 16) : 0.0f;
+        p->v_by_code[i] = i == 0 ? 0.0f : p->av * (float)(1u << i);
+    }
+}

@@ -13,6 +13,7 @@
  * raw   v's new codes before the row's factor follows them (row.c): may be above the grid's top, never below 1 where v > 0.
  *
  * Random numbers: x of z = key + index * CKPI_O_WALK, index that of the element in the whole parameter. v takes x's low bits, m its high ones.
+ * (One round of ckpi_mix32's two: over 2^16 elements means are unbiased, and neighbours', columns' and steps' draws do not correlate: test_step.c.)
  */
 #ifndef CKPI_OPTIM_KERN_H
 #define CKPI_OPTIM_KERN_H
@@ -61,8 +62,12 @@ typedef struct ckpi_o_par {
     bool plain;                      /* root, add and gs are ordinary numbers: vector kernels may work */
     ckpi_mgrid m;
     unsigned vmant;
-    float by_code[256];              /* am * value by (uint8_t)k, k of -8 to 7 */
+    float m_by_code[16];             /* am * value, by the low bits of k: where m is narrow */
+    float v_by_code[16];             /* av * 2^code, 0 for 0: where v has no mantissa bits */
 } ckpi_o_par;
+
+/* The tables, from the rest. */
+void ckpi_o_par_tables(ckpi_o_par *p);
 
 typedef struct ckpi_o_row {
     uint32_t row;                    /* factor */
@@ -96,8 +101,7 @@ const ckpi_o_ops *ckpi_o_pick(uint32_t cpu);
 static inline uint32_t
 ckpi_o_random(uint32_t z)
 {
-    const uint32_t x = (z ^ z >> 16) * CKPI_O_MUL;
-    return x ^ x >> 15;
+    return (z ^ z >> 16) * CKPI_O_MUL;
 }
 
 /* s and 1/s, where v's bits have the exponent f (biased, as f << 22). */

@@ -6,6 +6,13 @@
 #include <stdint.h>
 #include "quant/vec_avx2.h"
 
+typedef struct v16 { vf lo, hi; } v16;     /* by the low four bits of an index */
+V v16 ld16(const float *p) { return (v16){ldf(p), ldf(p + 8)}; }
+V vf look16(v16 t, vi i)
+{
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(t.lo, i), _mm256_permutevar8x32_ps(t.hi, i), asf(_mm256_slli_epi32(i, 28)));
+}
+
 #define SLL(a, k) _mm256_slli_epi32(a, k)
 V vf rootf(vf a) { return _mm256_sqrt_ps(a); }
 V vi sll(vi a, vi k) { return _mm256_sllv_epi32(a, k); }

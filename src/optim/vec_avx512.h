@@ -6,6 +6,10 @@
 #include <stdint.h>
 #include "quant/vec_avx512.h"
 
+typedef __m512 v16;     /* by the low four bits of an index */
+V v16 ld16(const float *p) { return ldf(p); }
+V vf look16(v16 t, vi i) { return _mm512_permutexvar_ps(i, t); }
+
 #define SLL(a, k) _mm512_slli_epi32(a, k)
 V vf rootf(vf a) { return _mm512_sqrt_ps(a); }
 V vi sll(vi a, vi k) { return _mm512_sllv_epi32(a, k); }

@@ -21,8 +21,7 @@ parameters(unsigned m_bits, unsigned v_bits, double beta2)
     p.bm = 0.1f / p.gs / p.m.h;
     p.root = 1000.0f / p.m.h;
     p.add = 1e-5f / p.m.h;
-    for (int k = -8; p.m.narrow && k < 8; k++)
-        p.by_code[k & 255] = p.am * ckpi_mgrid_value(&p.m, k);
+    ckpi_o_par_tables(&p);
     return p;
 }
 
@@ -141,6 +140,29 @@ rounding_is_unbiased(void **state)
     }
 }
 
+/* Draws of neighbours, of the rows of matrices and of consecutive steps do not go together: correlations over 2^16 pairs, sd 0.004. */
+static void
+draws_are_independent(void **state)
+{
+    enum { N = 1 << 16 };
+    static const uint32_t lags[] = {1, 2, 3, 16, 64, 127, 192, 256, 768, 1000, 1024, 2304, 3072, 4096, 50257};
+    test_rng r = test_rng_new("draws_are_independent");
+    (void)state;
+    for (size_t k = 0; k <= CHECK_COUNT(lags); k++)
+        for (int low = 0; low < 3; low++) {          /* m's bits; v's; one of each */
+            double both = 0;
+            const uint32_t key = (uint32_t)test_u64(&r), other = (uint32_t)test_u64(&r);
+            for (uint32_t i = 0; i < N; i++) {
+                const uint32_t a = ckpi_o_random(key + i * CKPI_O_WALK);
+                const uint32_t b = k == CHECK_COUNT(lags) ? ckpi_o_random(other + i * CKPI_O_WALK) : ckpi_o_random(key + (i + lags[k]) * CKPI_O_WALK);
+                const double ua = low == 1 ? (a & 0x7fffff) * 0x1p-23 : (a >> 8) * 0x1p-24;
+                const double ub = low != 0 ? (b & 0x7fffff) * 0x1p-23 : (b >> 8) * 0x1p-24;
+                both += (ua - 0.5) * (ub - 0.5) * 12;
+            }
+            assert_true(fabs(both / N) < 0.03);
+        }
+}
+
 static void
 roots_are_inverse(void **state)
 {
@@ -184,6 +206,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(isas_agree),
         cmocka_unit_test(rounding_is_unbiased),
+        cmocka_unit_test(draws_are_independent),
         cmocka_unit_test(roots_are_inverse),
         cmocka_unit_test(single_elements),
     };
