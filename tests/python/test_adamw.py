@@ -163,6 +163,24 @@ def test_state_goes_on_exactly(door, tmp_path):
     assert same(a, b)
 
 
+def test_through_a_distributed_checkpoint(tmp_path):
+    """DCP asks an optimizer without state for its state by a step with lr 0, and gives each tensor back in place."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    a, b = net(), net(1)
+    opt_a, opt_b = AdamW(a.parameters(), lr=3e-3, small=0), AdamW(b.parameters(), lr=1e-3, small=0)
+    train(a, opt_a, 5)
+    model, optim = get_state_dict(a, opt_a)
+    dcp.save({"model": model, "optim": optim}, checkpoint_id=tmp_path, no_dist=True)
+    model, optim = get_state_dict(b, opt_b)
+    dcp.load({"model": model, "optim": optim}, checkpoint_id=tmp_path, no_dist=True)
+    set_state_dict(b, opt_b, model_state_dict=model, optim_state_dict=optim)
+    train(a, opt_a, 5, 5)
+    train(b, opt_b, 5, 5)
+    assert same(a, b) and opt_b.param_groups[0]["lr"] == 3e-3
+
+
 def test_state_dict_has_codes_of_the_parameters_shape():
     model = net()
     opt = AdamW(model.parameters(), small=0)
