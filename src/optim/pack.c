@@ -76,19 +76,25 @@ rest_out(uint8_t *code, const uint8_t *packed, size_t n, unsigned bits)
 #define TARGET
 #define NAME(f) f##_ref
 V uint32_t
-bits_in_ref(const uint8_t *code, unsigned at)
+bits_in_ref(const words32 *c, unsigned at)
 {
+    uint8_t code[32];
     uint32_t word = 0;
+    memcpy(code, c, 32);
     for (unsigned i = 0; i < 32; i++)
         word |= (uint32_t)(code[i] >> at & 1) << i;
     return word;
 }
 
 V void
-bits_out_ref(uint8_t *code, uint32_t word, unsigned at)
+bits_out_ref(words32 *c, uint32_t word, unsigned at)
 {
+    uint8_t code[32];
+    words32 more;
     for (unsigned i = 0; i < 32; i++)
-        code[i] = (uint8_t)(code[i] | (word >> i & 1) << at);
+        code[i] = (uint8_t)((word >> i & 1) << at);
+    memcpy(&more, code, 32);
+    *c |= more;
 }
 #include "optim/pack.inc"
 #undef TARGET
@@ -98,20 +104,18 @@ bits_out_ref(uint8_t *code, uint32_t word, unsigned at)
 #define TARGET CKPI_TARGET_AVX2
 #define NAME(f) f##_avx2
 V uint32_t
-bits_in_avx2(const uint8_t *code, unsigned at)
+bits_in_avx2(const words32 *c, unsigned at)
 {
-    const __m256i c = _mm256_loadu_si256((const void *)code);
-    return (uint32_t)_mm256_movemask_epi8(_mm256_sll_epi16(c, _mm_cvtsi32_si128(7 - (int)at)));
+    return (uint32_t)_mm256_movemask_epi8(_mm256_sll_epi16((__m256i)*c, _mm_cvtsi32_si128(7 - (int)at)));
 }
 
 V void
-bits_out_avx2(uint8_t *code, uint32_t word, unsigned at)
+bits_out_avx2(words32 *c, uint32_t word, unsigned at)
 {
     const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit = _mm256_set1_epi64x((long long)UINT64_C(0x8040201008040201));
     const __m256i all = _mm256_shuffle_epi8(_mm256_set1_epi32((int)word), byte);
-    const __m256i set = _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(all, bit), bit), _mm256_set1_epi8((char)(1 << at)));
-    _mm256_storeu_si256((void *)code, _mm256_or_si256(_mm256_loadu_si256((const void *)code), set));
+    *c |= (words32)_mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(all, bit), bit), _mm256_set1_epi8((char)(1 << at)));
 }
 #include "optim/pack.inc"
 #undef TARGET
