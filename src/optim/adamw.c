@@ -20,7 +20,7 @@
 
 CKPI_NO_CONTRACT
 
-enum { PART = 1 << 15 };
+enum { PART = 1 << 17 };
 
 typedef struct task {
     ckp_optim_tensor *t;
