@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 RELEASE := build/release
 RUN_PYTHON = PYTHONPATH=$(CURDIR)/$(RELEASE)/python PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(PYTHON)
 
-.PHONY: all help build release test test-full test-crash test-s3 demo bench-bitsnap bench-coder bench-lossless bench-save bench-plan bench-quality bench-sensitivity bench-transfer install clean distclean
+.PHONY: all help build release test test-full test-crash test-s3 demo bench-bitsnap bench-coder bench-lossless bench-save bench-optim bench-plan bench-quality bench-sensitivity bench-transfer install clean distclean
 
 all: build
 
@@ -18,6 +18,7 @@ help:
 	@echo "make demo         train a small GPT, kill it 10 times, compare (PROFILE=lossless|resume|small)"
 	@echo "make bench-coder | bench-lossless | bench-save | bench-plan"
 	@echo "make bench-transfer  a published model in a file 9 to 12 times smaller: its embeddings, and fine-tuning from it; make bench-sensitivity"
+	@echo "make bench-optim  an optimizer step with state of 3 to 8 bits beside torch's and torchao's"
 	@echo "make bench-quality  what restores cost a training, beside rivals (TASK=a|b|c|d, QUICK=1; an hour at a time, run it again to go on)"
 	@echo "make install      PREFIX=/usr/local"
 
@@ -57,7 +58,7 @@ demo:
 	@$(RUN_PYTHON) demo/run.py --profile $(PROFILE) --out build/demo
 
 # bench/<name>.py where there is one, else the C program bench/<name>.c.
-bench-bitsnap bench-coder bench-lossless bench-plan bench-quality bench-sensitivity bench-transfer: bench-%:
+bench-bitsnap bench-coder bench-lossless bench-optim bench-plan bench-quality bench-sensitivity bench-transfer: bench-%:
 	@scripts/bootstrap.sh bench
 	@$(MAKE) --no-print-directory release
 	@mkdir -p build/bench

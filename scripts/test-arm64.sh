@@ -25,4 +25,4 @@ cmake -S . -B build/arm64 -G Ninja -DCMAKE_TOOLCHAIN_FILE=cmake/arm64.cmake -DCK
     -DCKP_EXAMPLES=OFF >/dev/null
 cmake --build build/arm64 -j "$jobs"
 # Kernels and everything whose bytes must be the same on every machine; the rest has nothing to do with the ISA.
-ctest --test-dir build/arm64 -j "$jobs" --output-on-failure -L "${LABELS:-^(base|codec|quant|state|format|engine)$}"
+ctest --test-dir build/arm64 -j "$jobs" --output-on-failure -L "${LABELS:-^(base|codec|quant|optim|state|format|engine)$}"

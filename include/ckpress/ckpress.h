@@ -2,9 +2,10 @@
 #ifndef CKPRESS_H
 #define CKPRESS_H
 /* Everything: see run.h for runs, run_objects.h for object stores, run_copy.h, run_diff.h, run_prune.h, run_repair.h, run_rewrite.h and run_verify.h for runs at rest,
-   run_file.h and run_export.h for files, run_plan.h for plans, state.h for what is saved. */
+   run_file.h and run_export.h for files, run_plan.h for plans, optim.h for resident optimizers, state.h for what is saved. */
 #include <ckpress/base.h>
 #include <ckpress/objects.h>
+#include <ckpress/optim.h>
 #include <ckpress/plan.h>
 #include <ckpress/run.h>
 #include <ckpress/run_copy.h>

@@ -104,9 +104,10 @@ class Collector(Encoder):
         self.state.put(_core.DICT, 2)
         self.value("state", path)
         self.state.put(_core.DICT, len(pairs))
+        state_of = getattr(optimizer, "ckpress_state", None) or optimizer.state.__getitem__  # ckpress.torch's own give codes
         for name, param, group in pairs:
             self.value(name, path)
-            self._param_state(optimizer.state[param], param, group, prefixed(prefix, name), (*path, Attr("state"), name))
+            self._param_state(state_of(param), param, group, prefixed(prefix, name), (*path, Attr("state"), name))
         self.value("param_groups", path)
         self._groups(optimizer.param_groups, names, (*path, Attr("param_groups")))
 

@@ -171,19 +171,25 @@ class Restorer:
         for g, (live, saved) in enumerate(zip(names, groups)):
             self.plan.names(live, saved["params"], f"{name}.param_groups[{g}]")
         state: dict[Any, Any] = {}
+        own = hasattr(optimizer, "ckpress_take")  # ckpress.torch's: codes are read beside the live state, and taken at the end
         for param_names, group in zip(names, optimizer.param_groups):
             for key, param in zip(param_names, group["params"]):
                 if key in raw["state"]:
-                    state[param] = self._param_state(optimizer.state.get(param, {}), param, group, raw["state"][key], f"{name}/{key}")
+                    live = {} if own else optimizer.state.get(param, {})
+                    state[param] = self._param_state(live, param, group, raw["state"][key], f"{name}/{key}")
         self.plan.final(lambda: self._set_state(optimizer, state))
         for group, saved in zip(optimizer.param_groups, groups):
             self._group(group, {k: v for k, v in saved.items() if k != "params"}, name)
 
     def _set_state(self, optimizer: Any, state: dict[Any, Any]) -> None:
         # Absent stays absent: a parameter without saved state starts without.
+        made = {param: {k: v() if isinstance(v, _Later) else v for k, v in values.items()} for param, values in state.items()}
+        if hasattr(optimizer, "ckpress_take"):
+            optimizer.ckpress_take(made)
+            return
         optimizer.state.clear()
-        for param, values in state.items():
-            optimizer.state[param] = {k: v() if isinstance(v, _Later) else v for k, v in values.items()}
+        for param, values in made.items():
+            optimizer.state[param] = values
 
     def _param_state(self, live: dict[str, Any], param: Any, group: dict[str, Any], saved: dict[str, Any], label: str) -> dict[str, Any]:
         out: dict[str, Any] = {}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CKPRESS_OPTIM_H
+#define CKPRESS_OPTIM_H
+/*
+ * Optimizers whose state stays in memory as codes of 2 to 8 bits.
+ *
+ * A step reads p, g and the codes of m and v once, updates in f32 with the new m and v before they are rounded, and writes p and the
+ * codes. Rounding is unbiased, by random numbers that depend on (seed, step, id, index of the element) alone: the same bits come out
+ * on any CPU and with any number of threads.
+ *
+ *     ckp_optim_new(&o, 0, &err);                      threads, nothing else
+ *     for each parameter: rows = numel / cols, rounded up; calloc of ckp_optim_state_bytes(numel, cols, bits) for m and for v,
+ *                         of rows bytes for `row` and of cols bytes for `col`. All zero is the state before the first step.
+ *     each step: set p, g, step and how; ckp_optim_adamw(o, tensors, n, &err);
+ *
+ * The state belongs to the caller and may be copied, moved and stored like any memory.   Since: 0.1
+ */
+#include <stdbool.h>
+#include <ckpress/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Threads and scratch memory; no state of any parameter. Used by one thread at a time. */
+typedef struct ckp_optim ckp_optim;
+
+/** What torch.optim.AdamW calls lr, betas, eps, weight_decay and maximize; and the seed of rounding. */
+typedef struct ckp_adamw {
+    double lr;            /**< finite, 0 or more */
+    double beta1, beta2;  /**< 0 or more, below 1 */
+    double eps;           /**< finite, 0 or more */
+    double weight_decay;  /**< decoupled: p is multiplied by 1 - lr * weight_decay; finite, 0 or more */
+    bool maximize;
+    uint64_t seed;
+} ckp_adamw;
+
+/** One parameter, or the part of it that is here. Everything is the caller's. */
+typedef struct ckp_optim_tensor {
+    const char *name;     /**< for errors; NULL: none */
+    const ckp_adamw *how;
+    uint64_t id;          /**< number of the parameter, the same on every rank */
+    uint64_t step;        /**< of this step, counted from 1 */
+    uint64_t numel;
+    uint64_t cols;        /**< elements of a row: numel / shape[0] of a matrix, or any block of what has no rows; the last row may be shorter */
+    uint64_t first;       /**< index of the first element in the whole parameter */
+    ckp_dtype p_dtype;    /**< CKP_F32, CKP_BF16 (rounded without bias) or CKP_F16 (to nearest) */
+    ckp_dtype g_dtype;    /**< the same three */
+    void *p;              /**< contiguous */
+    const void *g;        /**< contiguous */
+    unsigned m_bits, v_bits;  /**< 2, 3, 4, 5, 6 or 8 */
+    uint8_t *m, *v;       /**< ckp_optim_state_bytes each */
+    uint8_t *row;         /**< a factor a row */
+    int8_t *col;          /**< a factor a column, or NULL: all are 0 */
+    double m_corr, v_corr;    /**< in and out: 1 - beta^step of the moments as they are stored; 0 before the first step */
+    uint64_t unusable;    /**< out: elements that stayed as they were, as their gradient was NaN, infinite, or 2^40 and more */
+    uint64_t raised;      /**< out: rows whose codes were rewritten in this step because v grew beyond their grid */
+} ckp_optim_tensor;
+
+/**
+ * @param threads  0: one a processor that this process may use.
+ * @return CKP_OK, CKP_EINVAL, CKP_ENOMEM.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_optim_new(ckp_optim **out, unsigned threads, ckp_error *err);
+/** Accepts NULL. */
+CKP_API void ckp_optim_free(ckp_optim *o);
+
+/** Bytes of m or v of that width; 0: cols is 0, the width is not known, or the size is out of range. */
+CKP_API uint64_t ckp_optim_state_bytes(uint64_t numel, uint64_t cols, unsigned bits);
+
+/**
+ * One step of AdamW. On CKP_EINVAL, CKP_ENOMEM and CKP_EFORK (the handle was made by another process) nothing was changed.
+ * No two tensors may share memory.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_optim_adamw(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err);
+
+/** Codes of the first `numel` elements, a byte each: v's as they are, m's as int8. */
+CKP_MUST_USE CKP_API ckp_status ckp_optim_unpack(uint8_t *code, const uint8_t *packed, uint64_t numel, uint64_t cols, unsigned bits, bool is_signed,
+                                                 ckp_error *err);
+/** The reverse: `packed` gets ckp_optim_state_bytes. */
+CKP_MUST_USE CKP_API ckp_status ckp_optim_pack(uint8_t *packed, const uint8_t *code, uint64_t numel, uint64_t cols, unsigned bits, ckp_error *err);
+
+/**
+ * Moments as floats, as torch keeps them: not corrected. m and v may each be NULL.
+ * Of t: numel, cols, m_bits, v_bits, m, v, row, col, m_corr, v_corr are read.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_optim_read(const ckp_optim_tensor *t, float *m, float *v, ckp_error *err);
+/**
+ * The reverse: codes and factors of these moments, rounded by (how->seed, step, id); m_corr and v_corr are the caller's to set before,
+ * both above 0. v that is negative, or moments that are not finite: CKP_EINVAL, with nothing changed.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_optim_write(ckp_optim_tensor *t, const float *m, const float *v, ckp_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

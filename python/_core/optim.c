@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The resident optimizer: threads, steps over tensors given by their pointers, codes and moments in and out. */
+#include "_core/core.h"
+
+typedef struct optim_object {
+    PyObject_HEAD
+    ckp_optim *optim;
+} optim_object;
+
+PyDoc_STRVAR(optim_doc, "Optim(threads, /)\n--\n\nThreads of an optimizer's steps; no state of any parameter. One call at a time.");
+
+static PyObject *
+optim_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    unsigned threads;
+    ckp_error err;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "I", &threads))
+        return NULL;
+    const allocfunc alloc = (allocfunc)(uintptr_t)PyType_GetSlot(type, Py_tp_alloc);
+    optim_object *self = (optim_object *)alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    const ckp_status st = ckp_optim_new(&self->optim, threads, &err);
+    if (st == CKP_OK)
+        return (PyObject *)self;
+    Py_DECREF(self);
+    return ckpy_raise(st, &err);
+}
+
+static void
+optim_dealloc(optim_object *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    const freefunc release = (freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free);
+    ckp_optim_free(self->optim);
+    release(self);
+    Py_DECREF(type);
+}
+
+static bool
+how_from(ckp_adamw *h, PyObject *tuple)
+{
+    int maximize;
+    unsigned long long seed;
+    if (!PyTuple_Check(tuple) || !PyArg_ParseTuple(tuple, "dddddpK", &h->lr, &h->beta1, &h->beta2, &h->eps, &h->weight_decay, &maximize, &seed)) {
+        if (PyErr_Occurred() == NULL)
+            PyErr_SetString(PyExc_TypeError, "settings must be a tuple");
+        return false;
+    }
+    h->maximize = maximize != 0;
+    h->seed = seed;
+    return true;
+}
+
+static void *
+at(unsigned long long address)
+{
+    return (void *)(uintptr_t)address;
+}
+
+/* (name, numel, cols, m_bits, v_bits, m, v, row, col, m_corr, v_corr) */
+static bool
+state_from(ckp_optim_tensor *t, PyObject *tuple)
+{
+    unsigned long long numel, cols, m, v, row, col;
+    if (!PyArg_ParseTuple(tuple, "zKKIIKKKKdd", &t->name, &numel, &cols, &t->m_bits, &t->v_bits, &m, &v, &row, &col, &t->m_corr, &t->v_corr))
+        return false;
+    t->numel = numel;
+    t->cols = cols;
+    t->m = at(m);
+    t->v = at(v);
+    t->row = at(row);
+    t->col = at(col);
+    return true;
+}
+
+/* (state, index of settings, id, step, first, dtype of p, dtype of g, p, g) */
+static bool
+tensor_from(ckp_optim_tensor *t, PyObject *tuple, const ckp_adamw *how, size_t n_how)
+{
+    PyObject *state;
+    unsigned long long index, id, step, first, p, g;
+    const char *p_dtype, *g_dtype;
+    if (!PyArg_ParseTuple(tuple, "O!KKKKssKK", &PyTuple_Type, &state, &index, &id, &step, &first, &p_dtype, &g_dtype, &p, &g) ||
+        !state_from(t, state))
+        return false;
+    if (index >= n_how) {
+        PyErr_SetString(PyExc_IndexError, "no such settings");
+        return false;
+    }
+    t->how = &how[index];
+    t->id = id;
+    t->step = step;
+    t->first = first;
+    t->p = at(p);
+    t->g = at(g);
+    return (t->p_dtype = ckpy_dtype_from(p_dtype)) != 0 && (t->g_dtype = ckpy_dtype_from(g_dtype)) != 0;
+}
+
+static PyObject *
+results_of(const ckp_optim_tensor *t, size_t n)
+{
+    PyObject *list = PyList_New((Py_ssize_t)n);
+    for (size_t i = 0; list != NULL && i < n; i++) {
+        PyObject *row = Py_BuildValue("(ddKK)", t[i].m_corr, t[i].v_corr, (unsigned long long)t[i].unusable, (unsigned long long)t[i].raised);
+        if (row == NULL || PyList_SetItem(list, (Py_ssize_t)i, row) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+PyDoc_STRVAR(adamw_doc, "adamw(settings, tensors, /) -> list\n--\n\nOne step of AdamW; (m_corr, v_corr, unusable, raised) of each tensor.");
+
+static PyObject *
+optim_adamw(optim_object *self, PyObject *args)
+{
+    PyObject *hows, *tensors, *out = NULL;
+    ckp_error err;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &hows, &PyList_Type, &tensors))
+        return NULL;
+    const size_t n_how = (size_t)PyList_Size(hows), n = (size_t)PyList_Size(tensors);
+    ckp_adamw *how = PyMem_Calloc(n_how + 1, sizeof *how);
+    ckp_optim_tensor *t = PyMem_Calloc(n + 1, sizeof *t);
+    bool ok = how != NULL && t != NULL;
+    if (!ok)
+        PyErr_NoMemory();
+    for (size_t i = 0; ok && i < n_how; i++)
+        ok = how_from(&how[i], PyList_GetItem(hows, (Py_ssize_t)i));
+    for (size_t i = 0; ok && i < n; i++)
+        ok = tensor_from(&t[i], PyList_GetItem(tensors, (Py_ssize_t)i), how, n_how);
+    if (ok) {
+        ckp_status st;
+        Py_BEGIN_ALLOW_THREADS
+        st = ckp_optim_adamw(self->optim, t, n, &err);
+        Py_END_ALLOW_THREADS
+        out = st == CKP_OK ? results_of(t, n) : ckpy_raise(st, &err);
+    }
+    PyMem_Free(how);
+    PyMem_Free(t);
+    return out;
+}
+
+PyDoc_STRVAR(bytes_doc, "state_bytes(numel, cols, bits, /) -> int\n--\n\nBytes of a packed moment.");
+
+static PyObject *
+optim_state_bytes(PyObject *unused, PyObject *args)
+{
+    unsigned long long numel, cols;
+    unsigned bits;
+    (void)unused;
+    if (!PyArg_ParseTuple(args, "KKI", &numel, &cols, &bits))
+        return NULL;
+    return PyLong_FromUnsignedLongLong(ckp_optim_state_bytes(numel, cols, bits));
+}
+
+PyDoc_STRVAR(unpack_doc, "unpack(code, packed, numel, cols, bits, is_signed, /)\n--\n\nCodes, a byte each, from packed ones; memory by address.");
+
+static PyObject *
+optim_unpack(PyObject *unused, PyObject *args)
+{
+    unsigned long long code, packed, numel, cols;
+    unsigned bits;
+    int is_signed;
+    ckp_error err;
+    (void)unused;
+    if (!PyArg_ParseTuple(args, "KKKKIp", &code, &packed, &numel, &cols, &bits, &is_signed))
+        return NULL;
+    const ckp_status st = ckp_optim_unpack(at(code), at(packed), numel, cols, bits, is_signed != 0, &err);
+    return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+}
+
+PyDoc_STRVAR(pack_doc, "pack(packed, code, numel, cols, bits, /)\n--\n\nThe reverse of unpack().");
+
+static PyObject *
+optim_pack(PyObject *unused, PyObject *args)
+{
+    unsigned long long code, packed, numel, cols;
+    unsigned bits;
+    ckp_error err;
+    (void)unused;
+    if (!PyArg_ParseTuple(args, "KKKKI", &packed, &code, &numel, &cols, &bits))
+        return NULL;
+    const ckp_status st = ckp_optim_pack(at(packed), at(code), numel, cols, bits, &err);
+    return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+}
+
+PyDoc_STRVAR(read_doc, "read(state, m, v, /)\n--\n\nMoments as floats, not corrected; memory by address.");
+
+static PyObject *
+optim_read(PyObject *unused, PyObject *args)
+{
+    PyObject *state;
+    ckp_optim_tensor t = {0};
+    unsigned long long m, v;
+    ckp_error err;
+    (void)unused;
+    if (!PyArg_ParseTuple(args, "O!KK", &PyTuple_Type, &state, &m, &v) || !state_from(&t, state))
+        return NULL;
+    const ckp_status st = ckp_optim_read(&t, at(m), at(v), &err);
+    return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+}
+
+PyDoc_STRVAR(write_doc, "write(state, seed, id, step, m, v, /)\n--\n\nThe reverse of read().");
+
+static PyObject *
+optim_write(PyObject *unused, PyObject *args)
+{
+    PyObject *state;
+    ckp_adamw how = {0};
+    ckp_optim_tensor t = {.how = &how};
+    unsigned long long seed, id, step, m, v;
+    ckp_error err;
+    (void)unused;
+    if (!PyArg_ParseTuple(args, "O!KKKKK", &PyTuple_Type, &state, &seed, &id, &step, &m, &v) || !state_from(&t, state))
+        return NULL;
+    how.seed = seed;
+    t.id = id;
+    t.step = step;
+    const ckp_status st = ckp_optim_write(&t, at(m), at(v), &err);
+    return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+}
+
+static PyMethodDef methods[] = {
+    {"adamw", (PyCFunction)(void (*)(void))optim_adamw, METH_VARARGS, adamw_doc},
+    {"state_bytes", optim_state_bytes, METH_VARARGS | METH_STATIC, bytes_doc},
+    {"unpack", optim_unpack, METH_VARARGS | METH_STATIC, unpack_doc},
+    {"pack", optim_pack, METH_VARARGS | METH_STATIC, pack_doc},
+    {"read", optim_read, METH_VARARGS | METH_STATIC, read_doc},
+    {"write", optim_write, METH_VARARGS | METH_STATIC, write_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, (void *)(uintptr_t)optim_new},
+    {Py_tp_dealloc, (void *)(uintptr_t)optim_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_doc, (void *)(uintptr_t)optim_doc},
+    {0, NULL},
+};
+
+PyType_Spec ckpy_optim_spec = {.name = "ckpress._core.Optim", .basicsize = sizeof(optim_object), .flags = Py_TPFLAGS_DEFAULT, .slots = slots};

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AdamW whose moments stay in memory as codes of a few bits."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.adamw import adamw as torch_adamw
+
+from ..errors import InvalidError, UnsupportedError
+from . import _optim_state
+from ._optim_state import WIDTHS, Packed
+
+_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+#: A parameter's state, itself, and contiguous memory of its values and of its gradient, alive until the step is done.
+_Job = tuple[Packed, Tensor, Tensor, Tensor]
+_TORCHS = {"amsgrad": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None, "decoupled_weight_decay": True}
+
+
+def _bits(value: Any) -> tuple[int, int] | None:
+    """Widths of m and v; None: both stay f32."""
+    if value in (32, (32, 32), [32, 32]):
+        return None
+    pair = (value, value) if isinstance(value, int) else tuple(value)
+    if len(pair) != 2 or not all(b in WIDTHS for b in pair):
+        raise InvalidError(f"state_bits must be two of {WIDTHS}, or 32: {value!r}")
+    return pair
+
+
+class AdamW(torch.optim.Optimizer):
+    """``torch.optim.AdamW`` with m and v of ``state_bits`` bits: same arguments, same formula, same groups.
+
+        optimizer = ckpress.torch.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1)
+        ckpress.torch.AdamW([{"params": matrices}, {"params": norms, "state_bits": 32}], lr=3e-4)
+
+    ``state_bits``: widths of m and v, each 2, 3, 4, 5, 6 or 8; or 32, torch's own step. An option of each group. Tensors of fewer than
+    ``small`` elements get ``small_bits`` where that is more. Rounding is unbiased and depends on ``seed``, the step, the parameter's place
+    and the element alone: not on threads or the CPU. Parameters on a CPU, in f32, bf16 or f16 (bf16 weights are rounded without bias).
+
+    An element whose gradient is NaN, infinite or 2^40 and more stays as it is in that step, weight and moments; ``skipped`` counts
+    them. ``state_dict()`` has codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of a
+    ``torch.optim.AdamW``. ``torch_state_dict()`` is for going back to one.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        state_bits: Any = (4, 4),
+        small: int = 4096,
+        small_bits: Any = (8, 8),
+        seed: int = 0,
+    ) -> None:
+        for name, asked in (("amsgrad", amsgrad), ("capturable", capturable), ("differentiable", differentiable)):
+            if asked:
+                raise UnsupportedError(f"AdamW: {name} is not supported with state of a few bits; torch.optim.AdamW has it")
+        self.small, self.small_bits = small, _bits(small_bits)
+        self.skipped = self.rows_raised = 0
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "state_bits": state_bits, "seed": seed}
+        super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        group = {**self.defaults, **param_group}
+        lr, (b1, b2) = float(group["lr"]), group["betas"]
+        if not (lr >= 0 and group["eps"] >= 0 and group["weight_decay"] >= 0 and 0 <= b1 < 1 and 0 <= b2 < 1):
+            raise InvalidError(f"AdamW: lr, eps and weight_decay must not be negative, betas 0 or more and below 1: {lr}, {group['eps']}, {group['weight_decay']}, {b1}, {b2}")
+        _bits(group["state_bits"])
+        super().add_param_group(param_group)
+        for i, p in enumerate(self.param_groups[-1]["params"]):
+            self._refuse(p, f"parameter {i} of group {len(self.param_groups) - 1}", _bits(group["state_bits"]))
+
+    @staticmethod
+    def _refuse(p: Tensor, name: str, bits: tuple[int, int] | None) -> None:
+        if bits is None:
+            return
+        if type(p) not in (torch.nn.Parameter, Tensor):
+            raise UnsupportedError(f"AdamW: {name} is a {type(p).__name__}: only plain tensors have state of a few bits; give its group state_bits=32")
+        if p.dtype not in _DTYPES or p.device.type != "cpu" or p.layout != torch.strided:
+            raise UnsupportedError(f"AdamW: {name} is {p.dtype} on {p.device}: not supported with state of a few bits; give its group state_bits=32")
+
+    # ---- the step ----
+
+    @torch.compiler.disable
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        settings: list[tuple[Any, ...]] = []
+        jobs: list[_Job] = []
+        tensors: list[tuple[Any, ...]] = []
+        wide: list[tuple[dict[str, Any], list[Tensor]]] = []
+        number = 0
+        for gi, group in enumerate(self.param_groups):
+            bits, wide_here = _bits(group["state_bits"]), []
+            b1, b2 = group["betas"]
+            settings.append((float(group["lr"]), b1, b2, group["eps"], group["weight_decay"], group["maximize"], int(group["seed"])))
+            for i, p in enumerate(group["params"]):
+                if p.grad is not None:
+                    name = f"parameter {i} of group {gi}"
+                    if p.grad.is_sparse:
+                        raise UnsupportedError(f"AdamW: {name} has a sparse gradient, which is not supported")
+                    if bits is None and not isinstance(self.state[p].get("packed"), Packed):
+                        wide_here.append(p)
+                    else:
+                        self._collect(p, name, bits, gi, number, jobs, tensors)
+                number += 1
+            if wide_here:
+                wide.append((group, wide_here))
+        self._finish(jobs, _optim_state.step(settings, tensors) if tensors else [])
+        for group, ps in wide:
+            self._wide_step(group, ps)
+        return loss
+
+    def _collect(
+        self, p: Tensor, name: str, bits: tuple[int, int] | None, group: int, number: int, jobs: list[_Job], tensors: list[tuple[Any, ...]]
+    ) -> None:
+        self._refuse(p, name, (8, 8))
+        state = self.state[p]
+        if "packed" not in state:
+            if "exp_avg" in state:
+                raise InvalidError(f"AdamW: {name} has f32 state and its group now asks for fewer bits: load_state_dict(state_dict()) converts it")
+            assert bits is not None
+            state["packed"] = Packed.empty(tuple(p.shape), self._widths(p, bits))
+        packed: Packed = state["packed"]
+        assert p.grad is not None
+        if packed.shape != tuple(p.shape):
+            raise InvalidError(f"AdamW: {name} has changed its shape from {packed.shape} to {tuple(p.shape)}")
+        if p.grad.dtype not in _DTYPES:
+            raise UnsupportedError(f"AdamW: {name} has a gradient of {p.grad.dtype}")
+        here, grad = p.detach().contiguous(), p.grad.detach().contiguous()
+        jobs.append((packed, p, here, grad))
+        tensors.append((packed.view(name), group, number, packed.step + 1, 0, _DTYPES[p.dtype], _DTYPES[grad.dtype], here.data_ptr(), grad.data_ptr()))
+
+    def _finish(self, jobs: list[_Job], results: list[tuple[float, float, int, int]]) -> None:
+        unusable = 0
+        for (packed, p, here, _), (m_corr, v_corr, bad, raised) in zip(jobs, results, strict=True):
+            packed.m_corr, packed.v_corr, packed.step = m_corr, v_corr, packed.step + 1
+            if here.data_ptr() != p.data_ptr():
+                p.copy_(here)
+            unusable += bad
+            self.rows_raised += raised
+        if unusable and not self.skipped:
+            warnings.warn(
+                f"AdamW: {unusable} elements of gradients were NaN, infinite or 2^40 and more: these elements stay as they are (optimizer.skipped counts them)", stacklevel=3
+            )
+        self.skipped += unusable
+
+    def _widths(self, p: Tensor, bits: tuple[int, int]) -> tuple[int, int]:
+        if p.numel() >= self.small or self.small_bits is None:
+            return bits
+        return max(bits[0], self.small_bits[0]), max(bits[1], self.small_bits[1])
+
+    def _wide_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        for p in params:
+            if not self.state[p]:
+                self.state[p] = {"step": torch.tensor(0.0), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        states = [self.state[p] for p in params]
+        b1, b2 = group["betas"]
+        torch_adamw(
+            params, [p.grad for p in params], [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states], [], [s["step"] for s in states],
+            foreach=False, amsgrad=False, beta1=b1, beta2=b2, lr=group["lr"], weight_decay=group["weight_decay"], eps=group["eps"],
+            maximize=group["maximize"],
+        )
+
+    # ---- widths ----
+
+    @torch.no_grad()
+    def set_state_bits(self, state_bits: Any, group: int = 0) -> None:
+        """Other widths for a group from now on; moments that are there are coded anew. Not to or from 32: load_state_dict() does that."""
+        bits = _bits(state_bits)
+        if bits is None or _bits(self.param_groups[group]["state_bits"]) is None:
+            raise InvalidError("AdamW: set_state_bits() is for widths of 2 to 8 bits")
+        before = sum(len(g["params"]) for g in self.param_groups[:group])
+        for i, p in enumerate(self.param_groups[group]["params"]):
+            state = self.state.get(p, {})
+            if "packed" in state:
+                old: Packed = state["packed"]
+                new = old.coded(self._widths(p, bits), int(self.param_groups[group]["seed"]), before + i, f"parameter {i} of group {group}")
+                state["packed"] = new
+        self.param_groups[group]["state_bits"] = state_bits
+
+    # ---- what it holds ----
+
+    def report(self) -> dict[str, Any]:
+        """Bytes and average bits of m and v together and each parameter's widths, everything counted that is kept for them."""
+        rows, kept, numel = [], 0, 0
+        for gi, group in enumerate(self.param_groups):
+            for i, p in enumerate(group["params"]):
+                state = self.state.get(p, {})
+                if isinstance(state.get("packed"), Packed):
+                    nbytes, bits = state["packed"].nbytes, state["packed"].bits
+                elif state:
+                    nbytes, bits = sum(t.nbytes for t in state.values()), (32, 32)
+                else:
+                    continue
+                rows.append({"group": gi, "index": i, "shape": tuple(p.shape), "bits": bits, "bytes": nbytes})
+                kept, numel = kept + nbytes, numel + p.numel()
+        average = 4.0 * kept / numel if numel else 0.0
+        return {"bytes": kept, "bits": average, "skipped": self.skipped, "rows_raised": self.rows_raised, "parameters": rows}
+
+    # ---- state in and out ----
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = {k: self.__dict__[k] for k in ("small", "small_bits", "skipped", "rows_raised")}
+        return {**super().__getstate__(), **own}
+
+    def state_dict(self) -> dict[str, Any]:
+        out: dict[str, Any] = super().state_dict()
+        out["state"] = {k: self._out(s) for k, s in out["state"].items()}
+        return out
+
+    @staticmethod
+    def _out(state: dict[str, Any]) -> dict[str, Any]:
+        return state["packed"].codes() if "packed" in state else state
+
+    def ckpress_state(self, p: Tensor) -> dict[str, Any]:
+        """What a checkpoint holds of one parameter's state."""
+        return self._out(self.state[p])
+
+    def ckpress_take(self, states: dict[Tensor, dict[str, Any]]) -> None:
+        """State that a checkpoint gave back, in the place of all that is here."""
+        new: dict[Tensor, dict[str, Any]] = {}
+        number = 0
+        for gi, group in enumerate(self.param_groups):
+            for i, p in enumerate(group["params"]):
+                if p in states:
+                    new[p] = self._one_in(states[p], p, f"parameter {i} of group {gi}", group, number)
+                number += 1
+        self.state.clear()
+        self.state.update(new)
+
+    def torch_state_dict(self) -> dict[str, Any]:
+        """The state as ``torch.optim.AdamW.load_state_dict`` takes it, moments in f32."""
+        out: dict[str, Any] = super().state_dict()
+        for k, state in out["state"].items():
+            if "packed" in state:
+                m, v = state["packed"].moments()
+                out["state"][k] = {"step": torch.tensor(float(state["packed"].step)), "exp_avg": m, "exp_avg_sq": v}
+        for group in out["param_groups"]:
+            del group["state_bits"], group["seed"]
+            group.update(_TORCHS)
+        return out
+
+    @torch._disable_dynamo
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """This class's own state, which keeps the widths it was saved with, or that of a ``torch.optim.AdamW``. All or nothing."""
+        state_dict = dict(state_dict)
+        for hook in self._optimizer_load_state_dict_pre_hooks.values():
+            state_dict = hook(self, state_dict) or state_dict
+        saved = copy.deepcopy(state_dict["param_groups"])
+        if [len(g["params"]) for g in saved] != [len(g["params"]) for g in self.param_groups]:
+            raise InvalidError("AdamW: the state's groups are not those of this optimizer, or have other numbers of parameters")
+        groups = []
+        for mine, theirs in zip(self.param_groups, saved, strict=True):
+            if theirs.get("amsgrad"):
+                raise UnsupportedError("AdamW: the state is one with amsgrad, which is not supported")
+            kept = {k: v for k, v in theirs.items() if k not in _TORCHS}
+            groups.append({**{k: v for k, v in mine.items() if k not in kept}, **kept, "params": mine["params"]})
+        state = self._state_in(state_dict["state"], saved, groups)
+        self.__setstate__({"state": state, "param_groups": groups})
+        for post in self._optimizer_load_state_dict_post_hooks.values():
+            post(self)
+
+    def _state_in(self, saved: dict[Any, Any], ids: Iterable[dict[str, Any]], groups: list[dict[str, Any]]) -> dict[Any, Any]:
+        params = [(p, f"parameter {i} of group {gi}", g) for gi, g in enumerate(groups) for i, p in enumerate(g["params"])]
+        names = [n for g in ids for n in g["params"]]
+        known = set(names)
+        state: dict[Any, Any] = {k: copy.deepcopy(v) for k, v in saved.items() if k not in known}
+        for number, (key, (p, name, group)) in enumerate(zip(names, params, strict=True)):
+            if saved.get(key):
+                state[p] = self._one_in(saved[key], p, name, group, number)
+        result = type(self.state)(dict)
+        result.update(state)
+        return result
+
+    def _one_in(self, saved: dict[str, Any], p: Tensor, name: str, group: dict[str, Any], number: int) -> dict[str, Any]:
+        bits, shape = _bits(group["state_bits"]), tuple(p.shape)
+        if "exp_avg_code" in saved:
+            packed = Packed.from_codes(shape, saved, name)
+            if bits is not None:
+                return {"packed": packed}
+            m, v = packed.moments()
+            saved = {"step": torch.tensor(float(packed.step)), "exp_avg": m, "exp_avg_sq": v}
+        if not {"step", "exp_avg", "exp_avg_sq"} <= saved.keys():
+            raise InvalidError(f"AdamW: {name}: neither this class's state nor a torch.optim.AdamW's: {sorted(saved)}")
+        steps, m, v = float(saved["step"]), saved["exp_avg"], saved["exp_avg_sq"]
+        if bits is None:
+            return {"step": torch.tensor(steps), "exp_avg": m.detach().to(p, copy=True), "exp_avg_sq": v.detach().to(p, copy=True)}
+        b1, b2 = group["betas"]
+        correction = 1 - b1**steps, 1 - b2**steps
+        return {"packed": Packed.from_moments(shape, self._widths(p, bits), m, v, int(steps), correction, int(group["seed"]), number, name)}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The step of one row, and the grids of its codes. step_ref.c is the contract: what each ISA gives bit for bit.
+ *
+ * Moments are kept with torch's bias correction in them: m is m_t / (1 - b1^t), v likewise. So m is never far above sqrt(v), and v has
+ * its final size from the first step on. A step takes corrected moments to corrected moments.
+ *
+ * v     code c > 0 is the float whose bits are (c << 23 - mant) + (e << 23), e = row + col: a minifloat without a sign. Code 0 is v = 0 alone.
+ *       Random bits are added below those that are kept, so that rounding is unbiased.
+ * m     code k is sign(k) * y(|k|) * h * s, 1 + y the float whose bits are (|k| << 23 - mant) + bits(1): even steps up to 1, twice as large ones
+ *       from there to 3, and so on. Rounded as v is. s stands for sqrt(v): 2^(x/2) where v's code has the exponent x, with 1.5 in
+ *       the place of sqrt(2). So m needs no scales of its own.
+ * raw   v's new codes before the row's factor follows them (row.c): may be above the grid's top, never below 1 where v > 0.
+ *
+ * Random numbers: x of z = key + index * CKPI_O_WALK, index that of the element in the whole parameter. v takes x's low bits, m its high ones.
+ * (One round of ckpi_mix32's two: over 2^16 elements means are unbiased, and neighbours', columns' and steps' draws do not correlate: test_step.c.)
+ */
+#ifndef CKPI_OPTIM_KERN_H
+#define CKPI_OPTIM_KERN_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CKPI_O_WALK 0x9e3779b9u
+#define CKPI_O_MUL 0x7feb352du
+/* Row factors are 17 to 239, columns' -16 to 15, and v is below 2^80: e is 1 to 254, and every code a normal float. */
+#define CKPI_O_ROW_MIN 17u
+#define CKPI_O_ROW_MAX 239u
+#define CKPI_O_COL 16
+#define CKPI_O_GRAD_END 0x53800000u  /* bits of 2^40: from there on, Inf and NaN included, a gradient is no use */
+#define CKPI_O_V_PLAIN 0x1p44f       /* vector kernels leave larger v, NaN included, to the reference */
+#define CKPI_O_G2_MIN 0x1p-36f       /* of gs * gs where they may work: a gradient of no use makes v that large */
+#define CKPI_O_HALF 0x1fc00000u      /* 127 << 22: makes half an exponent an exponent */
+#define CKPI_O_ODD 0x00400000u       /* where an odd exponent's half ends up */
+#define CKPI_O_THIRD 0x00155555u     /* from 0.75 to 2/3 = 1/1.5 */
+
+typedef struct ckpi_mgrid {
+    unsigned mant;                   /* mantissa bits of 1 + y */
+    unsigned top;                    /* largest |k| */
+    float h;                         /* s / h is where steps double first */
+    bool narrow;                     /* |k| < 8 */
+} ckpi_mgrid;
+
+typedef struct ckpi_vgrid {
+    unsigned mant;                   /* mantissa bits */
+    unsigned top;                    /* largest code */
+    float noise;                     /* mean of 1/sqrt(v) with rounding over that without: sqrt(v) is multiplied by it */
+} ckpi_vgrid;
+
+/* Grids of a width that ckpi_o_pack_known. */
+ckpi_mgrid ckpi_mgrid_of(unsigned bits);
+ckpi_vgrid ckpi_vgrid_of(unsigned bits);
+/* sign(k) * y(|k|) */
+float ckpi_mgrid_value(const ckpi_mgrid *g, int k);
+
+/* m in units of h. */
+typedef struct ckpi_o_par {
+    float gs;                        /* g' = gs * g */
+    float am, bm;                    /* m = am * m + bm * g' */
+    float av;                        /* v = av * v + g' * g' */
+    float decay, root, add;          /* p = p * decay - m / (sqrt(v) * root + add) */
+    bool plain;                      /* root, add and gs are ordinary numbers: vector kernels may work */
+    ckpi_mgrid m;
+    unsigned vmant;
+    float m_by_code[16];             /* am * value, by the low bits of k: where m is narrow */
+    float v_by_code[16];             /* av * 2^code, 0 for 0: where v has no mantissa bits */
+} ckpi_o_par;
+
+/* The tables, from the rest. */
+void ckpi_o_par_tables(ckpi_o_par *p);
+
+typedef struct ckpi_o_row {
+    uint32_t row;                    /* factor */
+    const uint32_t *col;             /* n factors << 22 */
+    uint32_t z;                      /* of the first element */
+    float *p;
+    const float *g;
+    int8_t *m;                       /* k, in and out */
+    const uint8_t *v;                /* codes */
+    uint16_t *raw;
+} ckpi_o_row;
+
+typedef struct ckpi_o_seen {
+    uint32_t raw_max;
+    uint32_t unusable;               /* gradients that are not finite, or 2^40 and more: their element stays as it is */
+} ckpi_o_seen;
+
+typedef struct ckpi_o_ops {
+    const char *name;
+    uint32_t needs;
+    ckpi_o_seen (*step)(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);
+} ckpi_o_ops;
+
+ckpi_o_seen ckpi_o_step_ref(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);
+ckpi_o_seen ckpi_o_step_avx2(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);
+ckpi_o_seen ckpi_o_step_avx512(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);
+
+/* Best that the CPU word allows; never NULL. */
+const ckpi_o_ops *ckpi_o_pick(uint32_t cpu);
+
+static inline uint32_t
+ckpi_o_random(uint32_t z)
+{
+    return (z ^ z >> 16) * CKPI_O_MUL;
+}
+
+/* s and 1/s, where v's bits have the exponent f (biased, as f << 22). */
+static inline uint32_t
+ckpi_o_root_bits(uint32_t f22)
+{
+    return f22 + CKPI_O_HALF;
+}
+
+static inline uint32_t
+ckpi_o_per_root_bits(uint32_t f22)
+{
+    const uint32_t y = 0x7f000000u - CKPI_O_HALF - f22;
+    return y - ((y & CKPI_O_ODD) != 0 ? CKPI_O_THIRD : 0);
+}
+
+/* v's code above code 0 of exponent e, its bits as e23; rounded by x; 0 for v = 0 alone. */
+static inline uint32_t
+ckpi_o_v_code(uint32_t vbits, uint32_t x, uint32_t e23, unsigned mant)
+{
+    const unsigned shift = 23 - mant;
+    const int32_t above = (int32_t)(vbits + (x & ((1u << shift) - 1u)) - e23);
+    const int32_t code = above < 0 ? 0 : above >> shift;
+    return vbits == 0 ? 0 : (uint32_t)(code < 1 ? 1 : code);
+}
+
+/* Code of m (in units of h) where 1/s is per_s, rounded by x. */
+int8_t ckpi_o_m_code(const ckpi_mgrid *g, float m, float per_s, uint32_t x);
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/cpu.h"
+#include "optim/kern.h"
+
+/* Best first; the last needs nothing. */
+static const ckpi_o_ops rows[] = {
+#if CKPI_X86
+    {"avx512", CKPI_CPU_AVX512, ckpi_o_step_avx512},
+    {"avx2", CKPI_CPU_AVX2, ckpi_o_step_avx2},
+#endif
+    {"ref", 0, ckpi_o_step_ref},
+};
+
+const ckpi_o_ops *
+ckpi_o_pick(uint32_t cpu)
+{
+    size_t i = 0;
+    while ((cpu & rows[i].needs) != rows[i].needs)
+        i++;
+    return &rows[i];
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* State in and out: codes a byte each, and moments as torch keeps them. */
+#include <math.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/cpu.h"
+#include "base/fail.h"
+#include "base/float.h"
+#include "optim/pack.h"
+#include "optim/tensor.h"
+
+CKPI_NO_CONTRACT
+
+static ckp_status
+check(const void *a, const void *b, uint64_t numel, uint64_t cols, unsigned bits, ckp_error *err)
+{
+    ckpi_error_clear(err);
+    if ((numel != 0 && (a == NULL || b == NULL || ckp_optim_state_bytes(numel, cols, bits) == 0)) || !ckpi_o_pack_known(bits))
+        return ckpi_fail(err, CKP_EINVAL, "optim: codes without memory, of a width or of rows that do not exist");
+    return CKP_OK;
+}
+
+ckp_status
+ckp_optim_unpack(uint8_t *code, const uint8_t *packed, uint64_t numel, uint64_t cols, unsigned bits, bool is_signed, ckp_error *err)
+{
+    const ckp_status st = check(code, packed, numel, cols, bits, err);
+    const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
+    uint8_t last[CKPI_O_GROUP];
+    for (uint64_t left = numel; st == CKP_OK && left != 0;) {
+        const size_t n = (size_t)(left < cols ? left : cols), whole = n / CKPI_O_GROUP * CKPI_O_GROUP;
+        /* Unpacking writes up to a group's end: the row's last group goes through memory of ours. */
+        const size_t at = ckpi_o_pack_bytes(whole, bits);
+        pk->unpack(code, packed, whole, bits);
+        pk->unpack(last, packed + at, n - whole, bits);
+        if (n > whole)
+            memcpy(code + whole, last, n - whole);
+        const uint8_t top = (uint8_t)(1u << (bits - 1));
+        for (size_t i = 0; is_signed && bits != 8 && i < n; i++)
+            code[i] = (uint8_t)((code[i] ^ top) - top);
+        code += n;
+        packed += ckpi_o_pack_bytes(n, bits);
+        left -= n;
+    }
+    return st;
+}
+
+ckp_status
+ckp_optim_pack(uint8_t *packed, const uint8_t *code, uint64_t numel, uint64_t cols, unsigned bits, ckp_error *err)
+{
+    const ckp_status st = check(packed, code, numel, cols, bits, err);
+    const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
+    for (uint64_t left = numel; st == CKP_OK && left != 0;) {
+        const size_t n = (size_t)(left < cols ? left : cols);
+        pk->pack(packed, code, n, bits);
+        code += n;
+        packed += ckpi_o_pack_bytes(n, bits);
+        left -= n;
+    }
+    return st;
+}
+
+static void
+read_row(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w, size_t i, float *m, float *v)
+{
+    const size_t n = ckpi_o_row_len(s, i);
+    const uint32_t row = t->row[i] != 0 ? t->row[i] : CKPI_O_ROW_MIN;
+    const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
+    pk->unpack(w->v, t->v + i * s->v_bytes, n, t->v_bits);
+    pk->unpack_signed(w->m, t->m + i * s->m_bytes, n, t->m_bits);
+    for (size_t j = 0; j < n; j++) {
+        const uint32_t e22 = (row << 22) + w->col[j], c = w->v[j];
+        const float root = ckpi_f32_from_bits(ckpi_o_root_bits((c >> s->vg.mant << 22) + e22));
+        if (m != NULL)
+            m[j] = (float)((double)ckpi_mgrid_value(&s->mg, w->m[j]) * (double)s->mg.h * (double)root * t->m_corr);
+        if (v != NULL)
+            v[j] = c == 0 ? 0.0f : (float)((double)ckpi_f32_from_bits((c << (23 - s->vg.mant)) + (e22 << 1)) * t->v_corr);
+    }
+}
+
+ckp_status
+ckp_optim_read(const ckp_optim_tensor *t, float *m, float *v, ckp_error *err)
+{
+    ckpi_error_clear(err);
+    ckpi_o_shape s;
+    ckpi_o_work w = {0};
+    ckp_status st = t == NULL ? ckpi_fail(err, CKP_EINVAL, "optim_read: NULL argument") : ckpi_o_shape_of(&s, t, err);
+    if (st == CKP_OK && !ckpi_o_work_grow(&w, s.cols))
+        st = ckpi_fail(err, CKP_ENOMEM, "optim: out of memory");
+    if (st != CKP_OK)
+        return st;
+    const ckpi_fpenv env = ckpi_fp_enter();
+    ckpi_o_work_cols(&w, t, s.cols);
+    for (size_t i = 0; i < s.rows; i++)
+        read_row(t, &s, &w, i, m == NULL ? NULL : m + i * s.cols, v == NULL ? NULL : v + i * s.cols);
+    ckpi_fp_leave(env);
+    ckpi_o_work_free(&w);
+    return CKP_OK;
+}
+
+static bool
+moments_hold(const ckp_optim_tensor *t, const float *m, const float *v)
+{
+    for (uint64_t i = 0; i < t->numel; i++)
+        if (!isfinite(m[i]) || !(v[i] >= 0.0f && (double)v[i] / t->v_corr < 0x1p80))
+            return false;
+    return true;
+}
+
+static void
+write_row(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w, size_t i, const float *m, const float *v, uint32_t key)
+{
+    const size_t n = ckpi_o_row_len(s, i);
+    const uint32_t z = key + (uint32_t)(t->first + i * t->cols) * CKPI_O_WALK;
+    const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
+    uint32_t raw_max = 0;
+    t->row[i] = 0;
+    for (size_t j = 0; j < n; j++) {
+        const uint32_t e22 = (CKPI_O_ROW_MIN << 22) + w->col[j], x = ckpi_o_random(z + (uint32_t)j * CKPI_O_WALK);
+        const uint32_t raw = ckpi_o_v_code(ckpi_f32_bits(w->g[j] = (float)((double)v[j] / t->v_corr)), x, e22 << 1, s->vg.mant);
+        const float per_s = ckpi_f32_from_bits(ckpi_o_per_root_bits((raw >> s->vg.mant << 22) + e22));
+        w->raw[j] = (uint16_t)raw;
+        w->m[j] = raw == 0 ? 0 : ckpi_o_m_code(&s->mg, (float)((double)m[j] / t->m_corr / (double)s->mg.h), per_s, x);
+        raw_max = raw_max > raw ? raw_max : raw;
+    }
+    ckpi_o_row_end(&s->mg, &s->vg, n, z, raw_max, w->raw, w->m, w->v, &t->row[i]);
+    pk->pack(t->m + i * s->m_bytes, (const uint8_t *)w->m, n, t->m_bits);
+    pk->pack(t->v + i * s->v_bytes, w->v, n, t->v_bits);
+}
+
+ckp_status
+ckp_optim_write(ckp_optim_tensor *t, const float *m, const float *v, ckp_error *err)
+{
+    ckpi_error_clear(err);
+    ckpi_o_shape s;
+    ckpi_o_work w = {0};
+    if (t == NULL || t->how == NULL || (t->numel != 0 && (m == NULL || v == NULL)))
+        return ckpi_fail(err, CKP_EINVAL, "optim_write: NULL argument");
+    ckp_status st = ckpi_o_shape_of(&s, t, err);
+    if (st == CKP_OK && !(t->m_corr > 0.0 && t->v_corr > 0.0 && moments_hold(t, m, v))) {
+        st = ckpi_fail(err, CKP_EINVAL, "optim: moments must be finite, second ones not negative, and steps counted");
+        if (t->name != NULL)
+            ckpi_fail_tensor(err, t->name);
+    }
+    if (st == CKP_OK && !ckpi_o_work_grow(&w, s.cols))
+        st = ckpi_fail(err, CKP_ENOMEM, "optim: out of memory");
+    if (st != CKP_OK)
+        return st;
+    const ckpi_fpenv env = ckpi_fp_enter();
+    if (t->col != NULL) {
+        for (size_t i = 0; i < s.rows; i++)
+            ckpi_o_cols_of_floats(w.sum, ckpi_o_row_len(&s, i), v + i * s.cols, false);
+        if (s.rows > 1)
+            ckpi_o_cols_fit(w.sum, s.cols, t->col);
+        else
+            memset(t->col, 0, s.cols);
+    }
+    ckpi_o_work_cols(&w, t, s.cols);
+    for (size_t i = 0; i < s.rows; i++)
+        write_row(t, &s, &w, i, m + i * s.cols, v + i * s.cols, ckpi_o_key(t, CKPI_O_USE_WRITE));
+    ckpi_fp_leave(env);
+    ckpi_o_work_free(&w);
+    return CKP_OK;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The step for AVX2. */
+#include "base/cpu.h"
+#if CKPI_X86
+#include <stdbool.h>
+#include "base/float.h"
+#include "optim/kern.h"
+#include "optim/vec_avx2.h"
+
+CKPI_NO_CONTRACT
+
+#define NAME(f) f##_avx2
+#include "optim/step_kern.inc"
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every function of optim.h knows of a tensor: its checks, its rows, its grids. */
+#ifndef CKPI_OPTIM_TENSOR_H
+#define CKPI_OPTIM_TENSOR_H
+#include <ckpress/optim.h>
+#include "optim/row.h"
+
+#define CKPI_O_COLS_MAX (UINT64_C(1) << 31)
+
+typedef struct ckpi_o_shape {
+    size_t rows, cols, last;         /* last: elements of the last row */
+    size_t m_bytes, v_bytes;         /* of a whole row, packed */
+    ckpi_mgrid mg;
+    ckpi_vgrid vg;
+} ckpi_o_shape;
+
+/* Shape of t, after everything about it that a caller may get wrong was looked at. */
+ckp_status ckpi_o_shape_of(ckpi_o_shape *s, const ckp_optim_tensor *t, ckp_error *err);
+static inline size_t
+ckpi_o_row_len(const ckpi_o_shape *s, size_t i)
+{
+    return i + 1 == s->rows ? s->last : s->cols;
+}
+
+/* A worker's row: arrays of the longest row, padded. */
+typedef struct ckpi_o_work {
+    size_t cap;
+    float *p, *g;
+    int8_t *m;
+    uint8_t *v;
+    uint16_t *raw;
+    uint32_t *col;
+    ckpi_o_colsum *sum;
+} ckpi_o_work;
+
+bool ckpi_o_work_grow(ckpi_o_work *w, size_t cols);
+void ckpi_o_work_free(ckpi_o_work *w);
+/* w->col of t's columns. */
+void ckpi_o_work_cols(ckpi_o_work *w, const ckp_optim_tensor *t, size_t cols);
+
+/* Column factors fitted anew, from the codes of v, and all codes rewritten for them. */
+void ckpi_o_refit(ckp_optim_tensor *t, const ckpi_o_shape *s, ckpi_o_work *w, uint32_t key);
+
+/* Start of a stream of random numbers for one use of a tensor in one step. */
+uint32_t ckpi_o_key(const ckp_optim_tensor *t, uint32_t use);
+enum { CKPI_O_USE_STEP, CKPI_O_USE_P, CKPI_O_USE_REFIT, CKPI_O_USE_WRITE };
+#endif
