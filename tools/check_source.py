@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Mechanical rules: banned functions, file length, licence headers, a README in every room and codec."""
+"""Mechanical rules: banned functions, file length, licence headers, a README in every room and codec, and tests that documents name."""
 import argparse
 import pathlib
 import re
@@ -73,6 +73,15 @@ def check_readmes(root):
                 yield f"{readme.relative_to(root)}: more than {limit} lines"
 
 
+def check_named_tests(root):
+    """Tests that the documentation cites."""
+    tests = [path for path in (root / "tests").rglob("*") if path.suffix in {".c", ".py"}]
+    known = {path.stem for path in tests}.union(*(re.findall(r"\btest_\w+", path.read_text(errors="replace")) for path in tests))
+    for path in sorted((root / "docs").rglob("*.md")):
+        for name in sorted(set(re.findall(r"\btest_\w+", path.read_text())) - known):
+            yield f"{path.relative_to(root)}: there is no {name}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
@@ -85,6 +94,7 @@ def main():
                 files += 1
                 problems += check_file(root, path)
     problems += check_readmes(root)
+    problems += check_named_tests(root)
     for problem in problems:
         print(problem)
     print(f"check_source: {files} files, {len(problems)} problems")

@@ -79,3 +79,28 @@ def test_killed_at_random(tmp_path):
     got = subprocess.run(command, capture_output=True, text=True, check=False)
     assert got.returncode == 0, got.stdout + got.stderr
     assert re.search(r"MUST kills_in_a_save \d+ \d+ ok", got.stdout), got.stdout
+
+
+ONE_OF_FOUR = """
+import sys, ckpress, numpy as np
+try:
+    with ckpress.Checkpointer(sys.argv[1], rng=False) as ck:
+        ck.save(50, w=np.full(1000, int(sys.argv[2])), wait=True)
+        print("saved", flush=True)
+        sys.stdin.readline()
+except ckpress.BusyError as e:
+    print("busy", e, flush=True)
+"""
+
+
+def test_four_processes_want_one_run(tmp_path):
+    """Row 2: one gets it; the others are told whose it is, and nothing of theirs is there."""
+    run = tmp_path / "run"
+    four = [subprocess.Popen([sys.executable, "-c", ONE_OF_FOUR, str(run), str(i)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for i in range(4)]
+    said = [p.stdout.readline() for p in four]
+    winner = said.index("saved\n")
+    assert sum(s.startswith("busy") and str(four[winner].pid) in s for s in said) == 3, said
+    for p in four:
+        p.communicate("\n")
+    assert [r.health for r in ckpress.list_run(run)] == ["ok"] and (ckpress.load(run)["w"] == winner).all()
+    assert len(list(run.glob("step-*"))) == 1 and not list(run.glob(".tmp-*"))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +72,16 @@ def test_nothing_goes_beside_damage(tmp_path: Path) -> None:
     with pytest.raises(ckpress.CorruptError, match="missing"):
         ckpress.prune(run, keep_last=1)
     assert len(list(run.glob("step-*"))) == 3
+
+
+def test_modification_times_do_not_matter(run):
+    """Row 22: shuffled, equal, and in the future."""
+    with ckpress.Checkpointer(run, rng=False, key_every=1, keep_last=5) as ck:
+        for step in range(9000, 9005):
+            ck.save(step, w=torch.full((100,), step), wait=True)
+    for where in sorted(run.rglob("*"), reverse=True):
+        step = int(where.relative_to(run).parts[0].split("-")[1]) if where.relative_to(run).parts[0].startswith("step-") else 0
+        os.utime(where, (4_000_000_000 - 1000 * (step % 7),) * 2)
+    assert ckpress.load(run)["w"][0] == 9004
+    ckpress.prune(run, keep_last=2)
+    assert [r.step for r in ckpress.list_run(run)] == [9003, 9004]
