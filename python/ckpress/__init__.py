@@ -12,6 +12,8 @@
 Needs neither torch nor numpy to be imported; tensors of theirs are handled when they are there.
 """
 
+import importlib
+
 from . import errors
 from ._checkpointer import Checkpointer
 from ._copy import Copied, CopiedCheckpoint, copy_run
@@ -53,6 +55,14 @@ from .errors import (
     UnsupportedError,
     VersionError,
 )
+
+
+def __getattr__(name: str) -> object:
+    """``ckpress.torch`` is imported when it is used: torch need not be there."""
+    if name == "torch":
+        return importlib.import_module(".torch", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "AccessError",

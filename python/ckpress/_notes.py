@@ -49,6 +49,9 @@ def nothing_to_restore(place: str | Store, directory: str) -> str | None:
         cause = next((f"{row['dir']}: {row['health']}" for row in committed if row["health"] != "ok"), "what their shards hold is damaged")
         text = f"checkpoints are there ({len(committed)}) but none is whole ({cause})"
         raise make(NotFoundError, f"{directory}: {text}; ckpress.verify() tells more, ckpress.salvage() saves what is left. {_SCRATCH}")
+    if aside := _set_aside(place):
+        text = f"{len(aside)} checkpoints were set aside by a repair ({aside[-1]}), and no other is there"
+        raise make(NotFoundError, f"{directory}: {text}; ckpress.salvage() saves what is left of them. {_SCRATCH}")
     begun = [(row, _kinds(place, row["dir"])) for row in rows if row["health"].startswith("incomplete")]
     begun = [(row, kinds) for row, kinds in begun if kinds]
     if not begun:
@@ -61,6 +64,11 @@ def nothing_to_restore(place: str | Store, directory: str) -> str | None:
         raise make(NotFoundError, f"{directory}: {text}: none can be restored. Bring the manifests back. {_SCRATCH}")
     names = ", ".join(row["dir"] for row, _ in begun)
     return f"{directory}: step directories without a manifest: {len(begun)} ({names}); nothing to restore, training starts from scratch"
+
+
+def _set_aside(place: str | Store) -> list[str]:
+    names = os.listdir(place) if isinstance(place, str) else [name for name, _ in place.list("")]
+    return sorted(name for name in names if name.startswith("set-aside-") and "step-" in name)
 
 
 def _kinds(place: str | Store, name: str) -> list[str]:

@@ -141,4 +141,7 @@ CKP_MUST_USE ckp_status ckpi_names_read(ckpi_store *s, const char *dir, ckpi_nam
 void ckpi_names_free(ckpi_names *names);
 /* Whether a file of that name in a step directory is a shard's. */
 bool ckpi_is_shard(const char *name);
+
+/* Whether a checkpoint, or one that was set aside, is a delta on a directory; true also when there is no memory to tell. */
+bool ckpi_named_as_base(ckpi_store *s, const ckpi_names *names, const char *dir);
 #endif

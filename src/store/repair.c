@@ -87,6 +87,21 @@ ckpi_aside_sequence(ckpi_store *s, uint64_t *max, ckp_error *err)
     return st;
 }
 
+bool
+ckpi_named_as_base(ckpi_store *s, const ckpi_names *names, const char *dir)
+{
+    bool named = false;
+    for (size_t i = 0; !named && i < names->n; i++) {
+        ckpi_manifest *m = NULL;
+        if (!names->is_dir[i] || strlen(names->v[i]) >= ASIDE_MAX || strcmp(names->v[i], dir) == 0)
+            continue;
+        named = read_any(s, names->v[i], &m, NULL) != CKP_OK ||
+                (m != NULL && m->base_dir != NULL && ckpi_id_eq(m->run_id, s->run_id) && strcmp(m->base_dir, dir) == 0);
+        ckpi_manifest_free(m);
+    }
+    return named;
+}
+
 /* ---- identity ------------------------------------------------------------------------------------------------------ */
 
 /* Takes one manifest's word; first: the directory whose word counts so far, or "". */

@@ -71,6 +71,19 @@ may_go(const ckpi_entries *e, const bool *gone, size_t i)
     return true;
 }
 
+/*
+ * Before anything goes: stand-ins are whole to the last byte, also those that an earlier call has made, which may have rotted since.
+ */
+static ckp_status
+prove_stand_ins(ckpi_store *s, const ckpi_entries *e, ckp_error *err)
+{
+    ckp_status st = CKP_OK;
+    for (size_t i = 0; st == CKP_OK && i < e->n; i++)
+        if (e->v[i].m != NULL && e->v[i].m->replaces != NULL && ckpi_stand_in(e, i) == SIZE_MAX)
+            st = ckpi_check_hashes(s, e->v[i].dir, e->v[i].m, &(ckpi_tally){0}, err);
+    return st;
+}
+
 static ckp_status
 drop(ckpi_store *s, const ckpi_entries *e, bool *gone, size_t *n, uint64_t *bytes, ckp_error *err)
 {
@@ -106,6 +119,8 @@ ckpi_store_drop_replaced(ckpi_store *s, size_t *n, uint64_t *bytes, ckp_error *e
     st = ckpi_store_scan(s, &e, err);
     if (st == CKP_OK)
         st = ckpi_refuse_damage(&e, err);
+    if (st == CKP_OK)
+        st = prove_stand_ins(s, &e, err);
     bool *gone = st == CKP_OK ? ckpi_calloc(e.n + 1, sizeof *gone) : NULL;
     if (st == CKP_OK)
         st = gone != NULL ? drop(s, &e, gone, n, bytes, err) : ckpi_fail(err, CKP_ENOMEM, "no memory to list a run");

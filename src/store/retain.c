@@ -68,6 +68,19 @@ mark_best(ckpi_entries *e, const ckpi_retention *r)
     }
 }
 
+/* A metric that no checkpoint has is a wrong name, or comes later: no reason to delete all but the newest. */
+static ckp_status
+refuse_unknown(const ckpi_entries *e, const ckpi_retention *r, ckp_error *err)
+{
+    bool known = r->best == NULL, goes = false;
+    double x;
+    for (size_t i = 0; i < e->n; i++) {
+        known = known || (restorable(&e->v[i]) && ckpi_manifest_metric(e->v[i].m, r->best, &x));
+        goes = goes || e->v[i].keep == CKPI_KEEP_NO;
+    }
+    return known || !goes ? CKP_OK : ckpi_fail(err, CKP_ENOTFOUND, "nothing is deleted: no checkpoint has a metric '%.64s' to keep the best by", r->best);
+}
+
 static ckp_status
 mark_named(ckpi_entries *e, const ckpi_retention *r, ckp_error *err)
 {
@@ -146,8 +159,10 @@ ckpi_retention_mark(ckpi_entries *e, const ckpi_retention *r, ckp_error *err)
         mark_best(e, r);
     if (finite < e->n)
         e->v[finite].keep = CKPI_KEEP_POINT;
-    const ckp_status st = mark_named(e, r, err);
+    ckp_status st = mark_named(e, r, err);
     (void)mark_bases(e);
+    if (st == CKP_OK)
+        st = refuse_unknown(e, r, err);
     if (r->max_bytes != 0)
         fit(e, r->max_bytes, last, finite);
     return st;

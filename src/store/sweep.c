@@ -7,7 +7,7 @@
  *     or an empty one, whose removal can lose nothing.
  * A writer that dies leaves one attempt behind, mostly a torn one. Where an epoch has more, and where a run without any manifest has a whole
  * shard, manifests may have been lost (a copy that left them out, a hand that removed them): such shards may be all that is left of a
- * training, and stay. Torn ones go, so that a job that dies in its first save again and again fills no disk.
+ * training, and stay. So does one that a checkpoint names as its base. Torn ones go, so that a job that dies in its first save again and again fills no disk.
  *
  * Where what the dead asked for may still be done (os.h, `late`), an upload may arrive when its attempt has been swept. The claims of those who
  * did not end in order therefore stay for CKPI_MAX_LATE_S, so that later writers sweep what came; a manifest that came when its shards were gone
@@ -174,13 +174,13 @@ has_whole_shard(ckpi_store *s, const char *dir)
     return any;
 }
 
-/* Whether an attempt of a dead claim may go. */
+/* Whether an attempt of a dead claim may go. A delta on it proves that it was a checkpoint, and has lost its manifest since. */
 static bool
-may_sweep(ckpi_store *s, const char *dir, const lost *l, size_t claim)
+may_sweep(ckpi_store *s, const ckpi_names *names, const char *dir, const lost *l, size_t claim)
 {
     if (l->by_claim[claim] > 1)
         return false;
-    return l->any_manifest || !has_whole_shard(s, dir);
+    return l->any_manifest ? !ckpi_named_as_base(s, names, dir) : !has_whole_shard(s, dir);
 }
 
 static bool
@@ -193,7 +193,7 @@ sweep_named(ckpi_store *s, const ckpi_names *names, const ckpi_lockfile *dead, s
         if (!names->is_dir[i] || !ckpi_dir_name_parse(names->v[i], &step, &attempt))
             continue;
         const size_t claim = begun_by(dead, n_dead, step, attempt);
-        const bool ours = claim < n_dead, proved = ours && may_sweep(s, names->v[i], l, claim);
+        const bool ours = claim < n_dead, proved = ours && may_sweep(s, names, names->v[i], l, claim);
         ckp_status st = CKP_OK;
         if (ours && may_have_come(s, dead, n_dead, claim))
             st = sweep_late_manifest(s, names->v[i]);

@@ -405,3 +405,50 @@ def test_weight_decay_without_moments():
     opt.param_groups[0]["lr"] = 0.0
     opt.step()
     assert torch.equal(p, before)
+
+
+def test_a_gradient_of_another_shape_is_refused():
+    p = nn.Parameter(torch.zeros(8, 64))
+    optimizer = AdamW([p], lr=1e-2, small=0)
+    p.sum().backward()
+    p.data = torch.zeros(1000, 64)
+    with pytest.raises(errors.InvalidError, match="gradient"):
+        optimizer.step()
+    assert not p.any()
+
+
+def test_steps_are_counted_whatever_the_default_dtype():
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        for bits in (32, (4, 4)):
+            p = nn.Parameter(torch.zeros(8, 64, dtype=torch.float32))
+            optimizer = AdamW([p], state_bits=bits, small=0)
+            p.grad = torch.ones_like(p)
+            for _ in range(259):
+                optimizer.step()
+            again = AdamW([p], state_bits=bits, small=0)
+            again.load_state_dict(optimizer.state_dict())
+            assert float(again.state_dict()["state"][0]["step"]) == 259
+            assert float(again.torch_state_dict()["state"][0]["step"]) == 259
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_autograd_sees_the_step():
+    w = nn.Parameter(torch.randn(64, 64))
+    optimizer, loss = AdamW([w], small=0), (w * w).sum()
+    w.grad = torch.ones_like(w)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="inplace"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("bits", [3, 4, 8])
+def test_a_code_that_is_none_is_refused(bits):
+    model = net()
+    optimizer = AdamW(model.parameters(), state_bits=bits, small=0)
+    train(model, optimizer, 2)
+    saved = optimizer.state_dict()
+    saved["state"][0]["exp_avg_code"].fill_(0x80)
+    with pytest.raises(errors.InvalidError):
+        optimizer.load_state_dict(saved)

@@ -71,3 +71,27 @@ def test_busy(run):
     with ckpress.Checkpointer(run):
         with pytest.raises(ckpress.BusyError):
             ckpress.repair(run)
+
+
+def test_a_base_without_its_manifest_stays(run):
+    """What a delta names as its base was a checkpoint: no start and no repair sweeps it, and salvage still reads the delta with it."""
+    base = glob.glob(run + "/step-00000003-*")[0]
+    os.remove(base + "/manifest.json")
+    shards = [glob.glob(f"{run}/step-0000000{n}-*/*.ckp")[0] for n in (4, 3)]
+    for _ in range(2):
+        ckpress.Checkpointer(run).close()
+        assert os.path.exists(shards[1])
+    assert [c.step for c in ckpress.repair(run).checkpoints if c.fate == "set aside"] == [4, 3]
+    ckpress.Checkpointer(run).close()
+    delta = glob.glob(run + "/set-aside-step-00000004-*/*.ckp")[0]
+    salvaged = ckpress.salvage(delta, run + "/../out", base=glob.glob(run + "/set-aside-step-00000003-*/*.ckp")[0])
+    assert any("weight" in one.tensor and one.have == one.of for one in salvaged)
+
+
+def test_all_set_aside_is_no_new_run(run):
+    for shard in glob.glob(run + "/step-*/*.ckp"):
+        os.remove(shard)
+    with pytest.raises(ckpress.NotFoundError):
+        ckpress.repair(run)
+    with ckpress.Checkpointer(run) as ck, pytest.raises(ckpress.NotFoundError, match="set aside"):
+        ck.restore(model=torch.nn.Linear(16, 16))

@@ -85,3 +85,16 @@ def test_modification_times_do_not_matter(run):
     assert ckpress.load(run)["w"][0] == 9004
     ckpress.prune(run, keep_last=2)
     assert [r.step for r in ckpress.list_run(run)] == [9003, 9004]
+
+
+def test_a_metric_that_no_checkpoint_has_deletes_nothing(run):
+    """A misspelt name must not leave the newest alone."""
+    with pytest.warns(RuntimeWarning, match="no checkpoint has a metric 'val_los'"):
+        train(run, [3.0, 2.0, 1.0, 2.5], keep_best="val_los")
+    assert steps(run) == [10, 20, 30, 40]
+    for dry_run in (True, False):
+        with pytest.raises(ckpress.NotFoundError, match="'acc'"):
+            ckpress.prune(run, keep_best="acc:max", dry_run=dry_run)
+    assert steps(run) == [10, 20, 30, 40]
+    ckpress.prune(run, keep_best="val_loss")
+    assert steps(run) == [30, 40]

@@ -142,6 +142,8 @@ class AdamW(torch.optim.Optimizer):
         assert p.grad is not None
         if packed.shape != tuple(p.shape):
             raise InvalidError(f"AdamW: {name} has changed its shape from {packed.shape} to {tuple(p.shape)}")
+        if p.grad.shape != p.shape:
+            raise InvalidError(f"AdamW: {name} has the shape {tuple(p.shape)} and its gradient {tuple(p.grad.shape)}")
         if p.grad.dtype not in _DTYPES:
             raise UnsupportedError(f"AdamW: {name} has a gradient of {p.grad.dtype}")
         here, grad = p.detach().contiguous(), p.grad.detach().contiguous()
@@ -154,6 +156,8 @@ class AdamW(torch.optim.Optimizer):
             packed.m_corr, packed.v_corr, packed.step = m_corr, v_corr, packed.step + 1
             if here.data_ptr() != p.data_ptr():
                 p.copy_(here)
+            else:
+                torch.autograd.graph.increment_version(p)  # autograd must hear of what C has written
             unusable += bad
             self.rows_raised += raised
         if unusable and not self.skipped:
@@ -170,7 +174,7 @@ class AdamW(torch.optim.Optimizer):
     def _wide_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
         for p in params:
             if not self.state[p]:
-                self.state[p] = {"step": torch.tensor(0.0), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+                self.state[p] = {"step": torch.tensor(0.0, dtype=torch.float32), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         states = [self.state[p] for p in params]
         b1, b2 = group["betas"]
         torch_adamw(
@@ -252,7 +256,7 @@ class AdamW(torch.optim.Optimizer):
         for k, state in out["state"].items():
             if "packed" in state:
                 m, v = state["packed"].moments()
-                out["state"][k] = {"step": torch.tensor(float(state["packed"].step)), "exp_avg": m, "exp_avg_sq": v}
+                out["state"][k] = {"step": torch.tensor(float(state["packed"].step), dtype=torch.float32), "exp_avg": m, "exp_avg_sq": v}
         for group in out["param_groups"]:
             del group["state_bits"], group["seed"]
             group.update(_TORCHS)
@@ -297,12 +301,12 @@ class AdamW(torch.optim.Optimizer):
             if bits is not None:
                 return {"packed": packed}
             m, v = packed.moments()
-            saved = {"step": torch.tensor(float(packed.step)), "exp_avg": m, "exp_avg_sq": v}
+            saved = {"step": torch.tensor(float(packed.step), dtype=torch.float32), "exp_avg": m, "exp_avg_sq": v}
         if not {"step", "exp_avg", "exp_avg_sq"} <= saved.keys():
             raise InvalidError(f"AdamW: {name}: neither this class's state nor a torch.optim.AdamW's: {sorted(saved)}")
         steps, m, v = float(saved["step"]), saved["exp_avg"], saved["exp_avg_sq"]
         if bits is None:
-            return {"step": torch.tensor(steps), "exp_avg": m.detach().to(p, copy=True), "exp_avg_sq": v.detach().to(p, copy=True)}
+            return {"step": torch.tensor(steps, dtype=torch.float32), "exp_avg": m.detach().to(p, copy=True), "exp_avg_sq": v.detach().to(p, copy=True)}
         b1, b2 = group["betas"]
         correction = 1 - b1**steps, 1 - b2**steps
         return {"packed": Packed.from_moments(shape, self._widths(p, bits), m, v, int(steps), correction, int(group["seed"]), number, name)}

@@ -22,6 +22,15 @@ _lock = threading.Lock()
 _engines: dict[tuple[int, int], _core.Optim] = {}
 
 
+def _after_fork() -> None:
+    """A thread that does not exist in the child may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def step(settings: list[tuple[Any, ...]], tensors: list[tuple[Any, ...]]) -> list[tuple[float, float, int, int]]:
     """One step in C on as many threads as torch uses; a forked child gets threads of its own."""
     key = os.getpid(), torch.get_num_threads()
@@ -92,7 +101,7 @@ class Packed:
             out["col_factor"] = self.col.clone()
         out["bits"] = torch.tensor(self.bits, dtype=torch.uint8)
         out["correction"] = torch.tensor([self.m_corr, self.v_corr], dtype=torch.float64)
-        out["step"] = torch.tensor(float(self.step))
+        out["step"] = torch.tensor(float(self.step), dtype=torch.float32)
         return out
 
     @classmethod
@@ -113,7 +122,7 @@ class Packed:
         if rows and not bool(((row == 0) | ((row >= 17) & (row <= 239))).all()) or (col is not None and not bool(((col >= -16) & (col <= 15)).all())):
             raise InvalidError(f"{name}: factors out of range")
         signed = code["exp_avg_code"].view(torch.int8)
-        if numel and (int(signed.abs().max()) >= 1 << (bits[0] - 1) or int(code["exp_avg_sq_code"].max()) >= 1 << bits[1]):
+        if numel and (int(signed.to(torch.int16).abs().max()) >= 1 << (bits[0] - 1) or int(code["exp_avg_sq_code"].max()) >= 1 << bits[1]):
             raise InvalidError(f"{name}: codes that {bits} bits do not have")
         out = cls.empty(shape, (bits[0], bits[1]))
         out.row, out.col = row.clone(), None if col is None else col.clone()

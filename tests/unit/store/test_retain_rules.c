@@ -36,6 +36,16 @@ expect(const save *s, size_t n, ckpi_retention r, const char *want)
 }
 
 static void
+refuses(const save *s, size_t n, ckpi_retention r, const char *why)
+{
+    ckpi_entries e = entries(s, n);
+    ckp_error err;
+    assert_status(ckpi_retention_mark(&e, &r, &err), CKP_ENOTFOUND);
+    assert_non_null(strstr(err.text, why));
+    ckpi_entries_free(&e);
+}
+
+static void
 the_first_of_each_stretch_stays(void **state)
 {
     (void)state;
@@ -60,7 +70,8 @@ the_best_stay(void **state)
     expect(s, 7, (ckpi_retention){.best = "loss", .n_best = 2}, "-P--P-P");
     expect(s, 7, (ckpi_retention){.best = "loss", .n_best = 3}, "-P-PP-P");
     expect(s, 7, (ckpi_retention){.best = "loss", .n_best = 1, .best_is_max = true}, "P-----P");
-    expect(s, 7, (ckpi_retention){.best = "accuracy", .n_best = 1}, "------P");
+    refuses(s, 7, (ckpi_retention){.best = "accuracy", .n_best = 1}, "accuracy");         /* which no save has: a wrong name deletes nothing */
+    expect(s, 7, (ckpi_retention){.best = "accuracy", .n_best = 1, .last = 7}, "PPPPPPP");
     expect(s, 7, (ckpi_retention){.best = "loss", .n_best = 99, .last = 1}, "PP-PP-P");
     /* a delta that is best needs its bases */
     static const save chain[] = {{1, -1, 1, 3.0}, {2, 0, 1, 2.0}, {3, 1, 1, 1.0}, {4, -1, 1, 5.0}};
