@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from . import _core
 from ._coding import Profile, coding, whole
 from ._file import PathLike, Progress, open_checkpoint
+from ._url import local
 from .errors import InvalidError, make
 
 KINDS = ("safetensors", "pt", "hf")
@@ -60,7 +61,7 @@ def export(
     size = whole("max_file_bytes", max_file_bytes, 1, (1 << 63) - 1)
     ck = open_checkpoint(path, base, verify=False)
     try:
-        return Exported(*_core.export_to(ck, os.fspath(out), _stem(path, ck), KINDS.index(to), only, size, overwrite, threads, progress))
+        return Exported(*_core.export_to(ck, os.fspath(local(out)), _stem(path, ck), KINDS.index(to), only, size, overwrite, threads, progress))
     finally:
         ck.close()
 
@@ -99,5 +100,5 @@ def import_run(
     given = None if steps is None else tuple(whole("steps", s, 0, (1 << 63) - 1) for s in steps)
     if given is not None and (len(given) != len(names) or in_order):
         raise make(InvalidError, "steps: one for each file, and not beside in_order")
-    rows = _core.import_run(os.fspath(path), names, given, in_order, coding(profile, quality, threads, 0, None), progress)
+    rows = _core.import_run(os.fspath(local(path)), names, given, in_order, coding(profile, quality, threads, 0, None), progress)
     return [ImportedCheckpoint(*row) for row in rows]

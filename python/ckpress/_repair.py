@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from . import _core
 from ._file import PathLike, Progress
+from ._url import local
 
 FATES = ("set aside", "deleted", "left", "swept", "attempt")
 
@@ -52,6 +53,6 @@ def repair(path: PathLike, *, data: bool = False, delete: bool = False, dry_run:
         NotFoundError: no run, or nothing in it can be restored (after all was done). BusyError: a training writes to it.
         MismatchError: run.json is lost and manifests name different runs.
     """
-    done: dict[str, Any] = _core.repair(os.fspath(path), dry_run, delete, data, progress)
+    done: dict[str, Any] = _core.repair(os.fspath(local(path, "only runs in a directory are repaired")), dry_run, delete, data, progress)
     rows = [RepairedCheckpoint(step, name, size, FATES[fate], why) for step, name, size, fate, why in done.pop("checkpoints")]
     return Repaired(**done, checkpoints=rows)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from . import _core
 from ._coding import whole
 from ._file import PathLike, Progress
+from ._url import local
 
 FATES = ("left", "done", "moved", "needed")
 
@@ -37,7 +38,7 @@ class Rewritten(NamedTuple):
 
 
 def _rewrite(path: PathLike, step: int | None, older_than: int, dry_run: bool, base: PathLike | None, threads: int, progress: Progress | None) -> Rewritten:
-    done: dict[str, Any] = _core.rewrite(os.fspath(path), step, older_than, dry_run, base, threads, progress)
+    done: dict[str, Any] = _core.rewrite(os.fspath(local(path, "only runs in a directory are rewritten")), step, older_than, dry_run, base, threads, progress)
     rows = [RewrittenCheckpoint(*row[:4], FATES[row[4]]) for row in done.pop("checkpoints")]
     return Rewritten(**done, checkpoints=rows)
 

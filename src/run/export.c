@@ -253,7 +253,10 @@ drop(const hf *h, const char *name, ckp_error *err)
 static ckp_status
 write_weights(hf *h, ckp_error *err)
 {
-    ckp_status st = h->o->replace ? drop(h, HF_INDEX, err) : CKP_OK;
+    /* what is replaced must not go for something that cannot be decoded */
+    ckp_status st = h->o->replace ? ckp_checkpoint_verify(h->ck, CKP_VERIFY_DECODE, h->o->threads, NULL, NULL, err) : CKP_OK;
+    if (st == CKP_OK && h->o->replace)
+        st = drop(h, HF_INDEX, err);
     for (size_t i = 0; st == CKP_OK && i < h->n_files; i++)
         st = write_part(h, h->name[i], err);
     if (st == CKP_OK && h->n_files > 1)

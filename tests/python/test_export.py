@@ -108,3 +108,24 @@ def test_import(run, tmp_path):
     save_file({"a": torch.ones(3)}, tmp_path / "x.safetensors")
     rows = ckpress.import_run([tmp_path / "x.safetensors"], tmp_path / "one", steps=[5])
     assert rows[0].step == 5 and torch.equal(ckpress.load(str(tmp_path / "one"))["a"], torch.ones(3))
+
+
+def test_what_cannot_be_decoded_replaces_nothing(run, tmp_path):
+    path, _ = run
+    out = tmp_path / "hf"
+    ckpress.export(path + "@10", out, to="hf", max_file_bytes=2000)
+    before = {p.name: p.read_bytes() for p in out.iterdir()}
+    newest = ckpress.list_run(path)[-1]
+    shard = next((tmp_path / path / newest.dir).glob("*.ckp"))
+    raw = bytearray(shard.read_bytes())
+    raw[len(raw) * 6 // 10] ^= 1
+    shard.write_bytes(raw)
+    with pytest.raises(ckpress.Error):
+        ckpress.export(f"{path}@{newest.step}", out, to="hf", max_file_bytes=2000, overwrite=True)
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+
+
+def test_urls_are_refused_by_name(run):
+    for call in (ckpress.repair, ckpress.thin, lambda url: ckpress.import_run([run[0]], url, steps=[1])):
+        with pytest.raises(ckpress.UnsupportedError, match="memory://bucket/run"):
+            call("memory://bucket/run")
