@@ -503,8 +503,8 @@ def kill_again_and_again(url, out, steps, kills, chance, storage=None):
 
 def test_killed_again_and_again(tmp_path):
     whole, url = tmp_path / "whole", f"creating://{tmp_path}/broken"
-    assert start(f"creating://{tmp_path}/left", whole, 40).wait() == 0
-    killed = kill_again_and_again(url, tmp_path / "end", 40, 8, random.Random(5))
+    assert start(f"creating://{tmp_path}/left", whole, 80).wait() == 0
+    killed = kill_again_and_again(url, tmp_path / "end", 80, 8, random.Random(5))
     assert killed >= 4
     assert json.loads((tmp_path / "end.json").read_text()) == json.loads((tmp_path / "whole.json").read_text())
     ckpress.verify(url, level="decode")
