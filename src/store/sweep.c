@@ -178,9 +178,12 @@ has_whole_shard(ckpi_store *s, const char *dir)
 static bool
 may_sweep(ckpi_store *s, const ckpi_names *names, const char *dir, const lost *l, size_t claim)
 {
+    bool committed = false;
     if (l->by_claim[claim] > 1)
         return false;
-    return l->any_manifest ? !ckpi_named_as_base(s, names, dir) : !has_whole_shard(s, dir);
+    if (!l->any_manifest)
+        return !has_whole_shard(s, dir);
+    return (ckpi_store_exists(s, dir, CKPI_MANIFEST_FILE, &committed, NULL) == CKP_OK && committed) || !ckpi_named_as_base(s, names, dir);
 }
 
 static bool
