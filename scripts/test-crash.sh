@@ -22,7 +22,7 @@ export PYTHONPATH=$PWD/build/gcc/python PATH=$PWD/build/gcc/bin:$PATH
 echo "== fault tables"
 tables=0
 : >$log
-for test in build/gcc/tests/test_*crash; do
+for test in build/gcc/tests/test_*crash build/gcc/tests/test_store_{crash_objects,repair,replace}; do
     "$test" >>$log 2>&1 || { tables=$((tables + 1)); grep -A3 'ERROR' $log; }
 done
 sed -n 's/^POINTS \([0-9]*\)  \(.*\): .*/\1\t\2/p' $log | awk -F '\t' '{n[$2] += $1} END {for (k in n) printf "%8d  %s\n", n[k], k}' | sort -k2

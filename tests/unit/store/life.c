@@ -16,9 +16,8 @@
 #define SLOWER 1u
 #endif
 
-/* Calls of a life are sampled unless CKP_FAIL_EVERY=1. */
-static uint64_t
-stride(uint64_t sampled)
+uint64_t
+life_stride(uint64_t sampled)
 {
     const char *every = getenv("CKP_FAIL_EVERY");
     return every != NULL && strcmp(every, "1") == 0 ? 1 : sampled * SLOWER;
@@ -148,7 +147,7 @@ all_of(const life *l, disk_fn make, fault_kind kind, uint64_t every, bool lastin
 {
     const uint64_t n = count_calls(l, make, kind);
     uint64_t points = 0;
-    for (uint64_t at = 1; at <= n; at += stride(every))
+    for (uint64_t at = 1; at <= n; at += life_stride(every))
         for (uint64_t seed = 1; seed <= seeds; seed++, points++)
             one(l, make, kind, at, lasting, after, seed * 1000003 + at, name);
     run_points(l->name, name, points);
@@ -271,7 +270,7 @@ orphans(unsigned late_by)
 void
 life_orphans(void)
 {
-    for (unsigned late_by = 0; late_by < NEXT_LIFE; late_by += (unsigned)stride(2))
+    for (unsigned late_by = 0; late_by < NEXT_LIFE; late_by += (unsigned)life_stride(2))
         orphans(late_by);
     orphans(UINT_MAX);
 }

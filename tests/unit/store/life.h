@@ -7,6 +7,9 @@
 typedef fault_disk *(*disk_fn)(void);                    /* fault_disk_new or fault_objects_new */
 typedef void (*after_fn)(fault_disk *d, uint64_t seed);  /* between the life and the judge */
 
+/* How far apart the calls are that a table tries: `sampled`, more under sanitizers; 1 with CKP_FAIL_EVERY=1. */
+uint64_t life_stride(uint64_t sampled);
+
 /* Every `every`-th call unless CKP_FAIL_EVERY=1. */
 void life_all(disk_fn make, fault_kind kind, uint64_t every, bool lasting, after_fn after, uint64_t seeds, const char *name);
 /* The very first opening of a run, before it has an identity, with a fault at each call. */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "base/limits.h"
-#include "runs.h"
+#include "life.h"
 
 #define N 4
 
@@ -202,34 +202,6 @@ test_order(void **state)
     fault_disk_free(b.d);
 }
 
-/* Sanitizers make each some ten times slower. */
-#if defined(__SANITIZE_ADDRESS__)  /* gcc; clang says it by __has_feature */
-#define SLOWER 5u
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SLOWER 5u
-#endif
-#endif
-#ifndef SLOWER
-#define SLOWER 1u
-#endif
-
-/* Calls are sampled under sanitizers, unless CKP_FAIL_EVERY=1. */
-static uint64_t
-stride(void)
-{
-    const char *every = getenv("CKP_FAIL_EVERY");
-    return every != NULL && strcmp(every, "1") == 0 ? 1 : SLOWER;
-}
-
-typedef void (*after_fn)(fault_disk *d, uint64_t seed);
-static void heal(fault_disk *d, uint64_t seed) { (void)seed; fault_arm(d, FAULT_NONE, 0, false); }
-static void restart(fault_disk *d, uint64_t seed) { (void)seed; fault_restart(d); }
-static void cut_all(fault_disk *d, uint64_t seed) { fault_reboot(d, FATE_ALL, seed); }
-static void cut_none(fault_disk *d, uint64_t seed) { fault_reboot(d, FATE_NONE, seed); }
-static void cut_torn(fault_disk *d, uint64_t seed) { fault_reboot(d, FATE_TORN, seed); }
-static void cut_reordered(fault_disk *d, uint64_t seed) { fault_reboot(d, FATE_REORDERED, seed); }
-
 static bool
 one(fault_kind kind, uint64_t at, bool lasting, after_fn after, uint64_t seed, const char *name)
 {
@@ -255,17 +227,17 @@ static void
 test_crashes(void **state)
 {
     static const struct { fault_kind kind; bool lasting; after_fn after; uint64_t seeds; const char *name; } row[] = {
-        {FAULT_KILL, false, restart, 1, "killed"},      {FAULT_EIO, false, heal, 1, "EIO once"},
-        {FAULT_EIO, true, heal, 1, "EIO from then on"}, {FAULT_ENOSPC, false, heal, 1, "ENOSPC"},
-        {FAULT_SHORT, false, heal, 1, "short write"},   {FAULT_POWER, false, cut_all, 1, "power, all kept"},
-        {FAULT_POWER, false, cut_none, 1, "power, none kept"}, {FAULT_POWER, false, cut_torn, 2, "power, torn"},
-        {FAULT_POWER, false, cut_reordered, 3, "power, reordered"}};
+        {FAULT_KILL, false, life_restart, 1, "killed"},      {FAULT_EIO, false, life_heal, 1, "EIO once"},
+        {FAULT_EIO, true, life_heal, 1, "EIO from then on"}, {FAULT_ENOSPC, false, life_heal, 1, "ENOSPC"},
+        {FAULT_SHORT, false, life_heal, 1, "short write"},   {FAULT_POWER, false, life_cut_all, 1, "power, all kept"},
+        {FAULT_POWER, false, life_cut_none, 1, "power, none kept"}, {FAULT_POWER, false, life_cut_torn, 2, "power, torn"},
+        {FAULT_POWER, false, life_cut_reordered, 3, "power, reordered"}};
     unsigned long points = 0;
 
     (void)state;
     for (size_t r = 0; r < CHECK_COUNT(row); r++) {
         bool fired = true;
-        for (uint64_t at = 1; fired; at += stride()) {
+        for (uint64_t at = 1; fired; at += life_stride(1)) {
             fired = false;
             for (uint64_t seed = 1; seed <= row[r].seeds; seed++) {
                 fired = one(row[r].kind, at, row[r].lasting, row[r].after, seed * 1000003 + at, row[r].name) || fired;
@@ -274,7 +246,8 @@ test_crashes(void **state)
         }
     }
     print_message("%lu crashes of a rewrite\n", points);
-    assert_true(points > 500 / SLOWER);
+    assert_true(points > 500 / life_stride(1));
+    run_points("thin and rebase (stand-ins)", "any", points);
 }
 
 int
