@@ -13,6 +13,7 @@
 #define CKPI_X86 1
 #define CKPI_TARGET(t) __attribute__((target(t)))
 #define CKPI_TARGET_AVX2 CKPI_TARGET("avx2,bmi,bmi2,lzcnt,popcnt,f16c")
+#define CKPI_TARGET_AVX2_FMA CKPI_TARGET("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c")
 #define CKPI_TARGET_AVX512 CKPI_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,bmi,bmi2,lzcnt,popcnt,f16c")
 #define CKPI_TARGET_VBMI2 CKPI_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,avx512vbmi2,avx2,bmi,bmi2,lzcnt,popcnt,f16c")
 #else

@@ -142,7 +142,7 @@ parameters(task *k)
     const double unit = (double)k->shape.mg.h, gs = sqrt((1.0 - h->beta2) / k->v_corr), bm = (1.0 - h->beta1) / k->m_corr;
     const double noise = (double)k->shape.vg.noise;
     p->gs = (float)gs;
-    p->am = (float)(h->beta1 * k->t->m_corr / k->m_corr);
+    p->am = (float)(h->beta1 * k->t->m_corr / k->m_corr * (double)CKPI_O_AGAIN);
     p->bm = (float)((h->maximize ? -bm : bm) / gs / unit);
     p->av = (float)(h->beta2 * k->t->v_corr / k->v_corr);
     p->decay = (float)(1.0 - h->lr * h->weight_decay);
@@ -245,8 +245,13 @@ step_row(const task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, found *
     uint8_t *m = t->m + i * s->m_bytes, *v = t->v + i * s->v_bytes;
     const bool wide = t->p_dtype == CKP_F32;
     const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
-    pk->unpack_signed(w->m, m, n, t->m_bits);
-    pk->unpack(w->v, v, n, t->v_bits);
+    /* codes of 8 bits are where they belong */
+    int8_t *const km = t->m_bits == 8 ? (int8_t *)m : w->m;
+    uint8_t *const kv = t->v_bits == 8 ? v : w->v;
+    if (t->m_bits != 8)
+        pk->unpack_signed(km, m, n, t->m_bits);
+    if (t->v_bits != 8)
+        pk->unpack(kv, v, n, t->v_bits);
     if (!wide)
         ckpi_half_up(w->p, (const uint16_t *)t->p + at, n, t->p_dtype);
     const ckpi_o_row r = {
@@ -255,17 +260,19 @@ step_row(const task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, found *
         .z = k->key + index * CKPI_O_WALK,
         .p = wide ? (float *)t->p + at : w->p,
         .g = row_of_g(t, at, n, w->g),
-        .m = w->m,
-        .v = w->v,
+        .m = km,
+        .v = kv,
         .raw = w->raw,
     };
     const ckpi_o_seen seen = ops->step(n, &k->par, &r);
     f->unusable += seen.unusable;
-    f->raised += ckpi_o_row_end(&s->mg, &s->vg, n, r.z, seen.raw_max, w->raw, w->m, w->v, &t->row[i]);
+    f->raised += ckpi_o_row_end(&s->mg, &s->vg, n, r.z, seen.raw_max, w->raw, km, kv, &t->row[i]);
     if (!wide)
         ckpi_half_down((uint16_t *)t->p + at, w->p, n, t->p_dtype, k->p_key + index * CKPI_O_WALK);
-    pk->pack(m, (const uint8_t *)w->m, n, t->m_bits);
-    pk->pack(v, w->v, n, t->v_bits);
+    if (t->m_bits != 8)
+        pk->pack(m, (const uint8_t *)km, n, t->m_bits);
+    if (t->v_bits != 8)
+        pk->pack(v, kv, n, t->v_bits);
 }
 
 static void

@@ -7,12 +7,14 @@
  *
  * v     code c > 0 is the float whose bits are (c << 23 - mant) + (e << 23), e = row + col: a minifloat without a sign. Code 0 is v = 0 alone.
  *       Random bits are added below those that are kept, so that rounding is unbiased.
- * m     code k is sign(k) * y(|k|) * h * s, 1 + y the float whose bits are (|k| << 23 - mant) + bits(1): even steps up to 1, twice as large ones
- *       from there to 3, and so on. Rounded as v is. s stands for sqrt(v): 2^(x/2) where v's code has the exponent x, with 1.5 in
- *       the place of sqrt(2). So m needs no scales of its own.
+ * m     code k is sign(k) * y(|k|) * h * s / 1.03, 1 + y the float whose bits are (|k| << 23 - mant) + bits(1): even steps up to 1, twice as large ones
+ *       from there to 3, and so on. Rounded as v is. s stands for sqrt(v): 1.2071 * 2^(x/2) where v's code has the exponent x.
+ *       So m needs no scales of its own. Encoding multiplies by 1.03 / s, whose bits are a constant less half of v's exponent, as those of s are
+ *       one and half of it: mantissas 1 + a and 1.5 + a, 1.5 + a and 1 + a, whose product is the same for even and odd exponents; a is
+ *       chosen so that odd ones are sqrt(2).
  * raw   v's new codes before the row's factor follows them (row.c): may be above the grid's top, never below 1 where v > 0.
  *
- * Random numbers: x of z = key + index * CKPI_O_WALK, index that of the element in the whole parameter. v takes x's low bits, m its high ones.
+ * Random numbers: x of z = key + index * CKPI_O_WALK, index that of the element in the whole parameter. v takes x's low bits, m those of x ^ z.
  * (One round of ckpi_mix32's two: over 2^16 elements means are unbiased, and neighbours', columns' and steps' draws do not correlate: test_step.c.)
  */
 #ifndef CKPI_OPTIM_KERN_H
@@ -31,13 +33,14 @@
 #define CKPI_O_V_PLAIN 0x1p44f       /* vector kernels leave larger v, NaN included, to the reference */
 #define CKPI_O_G2_MIN 0x1p-36f       /* of gs * gs where they may work: a gradient of no use makes v that large */
 #define CKPI_O_HALF 0x1fc00000u      /* 127 << 22: makes half an exponent an exponent */
-#define CKPI_O_ODD 0x00400000u       /* where an odd exponent's half ends up */
-#define CKPI_O_THIRD 0x00155555u     /* from 0.75 to 2/3 = 1/1.5 */
+#define CKPI_O_ROOT 0x001a827au      /* 0.2071: mantissas 1.2071 and, half an exponent on, 1.7071, which is sqrt(2) times as much */
+#define CKPI_O_PER (0x7f000000u - CKPI_O_HALF + CKPI_O_ROOT - 0x00400000u)
+#define CKPI_O_AGAIN 0.970562748f    /* 1 over what s and its reciprocal multiply to: 1.2071 * 1.7071 / 2 */
 
 typedef struct ckpi_mgrid {
     unsigned mant;                   /* mantissa bits of 1 + y */
     unsigned top;                    /* largest |k| */
-    float h;                         /* s / h is where steps double first */
+    float h;                         /* h * s / 1.03 is where steps double first */
     bool narrow;                     /* |k| < 8 */
 } ckpi_mgrid;
 
@@ -52,10 +55,13 @@ ckpi_mgrid ckpi_mgrid_of(unsigned bits);
 ckpi_vgrid ckpi_vgrid_of(unsigned bits);
 /* sign(k) * y(|k|) */
 float ckpi_mgrid_value(const ckpi_mgrid *g, int k);
+/* The same times a, rounded once. */
+float ckpi_mgrid_times(const ckpi_mgrid *g, int k, float a);
 
 /* m in units of h. */
 typedef struct ckpi_o_par {
     float gs;                        /* g' = gs * g */
+    /* am includes 1 / 1.03; the last + or - of each, and sqrt(v) * root + add, is one operation with the last product before it (fmaf) */
     float am, bm;                    /* m = am * m + bm * g' */
     float av;                        /* v = av * v + g' * g' */
     float decay, root, add;          /* p = p * decay - m / (sqrt(v) * root + add) */
@@ -64,6 +70,7 @@ typedef struct ckpi_o_par {
     unsigned vmant;
     float m_by_code[16];             /* am * value, by the low bits of k: where m is narrow */
     float v_by_code[16];             /* av * 2^code, 0 for 0: where v has no mantissa bits */
+    float root_by_code[16];          /* there: s, less what e adds to its bits */
 } ckpi_o_par;
 
 /* The tables, from the rest. */
@@ -104,18 +111,17 @@ ckpi_o_random(uint32_t z)
     return (z ^ z >> 16) * CKPI_O_MUL;
 }
 
-/* s and 1/s, where v's bits have the exponent f (biased, as f << 22). */
+/* s and 1.03 / s, where v's bits have the exponent f (biased, as f << 22). */
 static inline uint32_t
 ckpi_o_root_bits(uint32_t f22)
 {
-    return f22 + CKPI_O_HALF;
+    return f22 + CKPI_O_HALF + CKPI_O_ROOT;
 }
 
 static inline uint32_t
 ckpi_o_per_root_bits(uint32_t f22)
 {
-    const uint32_t y = 0x7f000000u - CKPI_O_HALF - f22;
-    return y - ((y & CKPI_O_ODD) != 0 ? CKPI_O_THIRD : 0);
+    return CKPI_O_PER - f22;
 }
 
 /* v's code above code 0 of exponent e, its bits as e23; rounded by x; 0 for v = 0 alone. */
@@ -128,6 +134,6 @@ ckpi_o_v_code(uint32_t vbits, uint32_t x, uint32_t e23, unsigned mant)
     return vbits == 0 ? 0 : (uint32_t)(code < 1 ? 1 : code);
 }
 
-/* Code of m (in units of h) where 1/s is per_s, rounded by x. */
-int8_t ckpi_o_m_code(const ckpi_mgrid *g, float m, float per_s, uint32_t x);
+/* Code of m (in units of h) where 1.03 / s is per_s, rounded by the low bits of y. */
+int8_t ckpi_o_m_code(const ckpi_mgrid *g, float m, float per_s, uint32_t y);
 #endif

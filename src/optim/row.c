@@ -21,8 +21,21 @@ follow(const ckpi_mgrid *mg, unsigned mant, int8_t k, uint32_t was, int up, uint
     const uint32_t f = 100;
     const float s = ckpi_f32_from_bits(ckpi_o_root_bits(f << 22));
     const uint32_t now = f + (1u >> mant) + (uint32_t)up - (was >> mant);
-    const float m = ckpi_mgrid_value(mg, k) * s;
+    const float m = ckpi_mgrid_value(mg, k) * CKPI_O_AGAIN * s;
     return ckpi_o_m_code(mg, m, ckpi_f32_from_bits(ckpi_o_per_root_bits(now << 22)), x);
+}
+
+/* In pieces of a fixed size, which compilers turn into vectors. */
+static void
+narrow(uint8_t *code, const uint16_t *raw, size_t n)
+{
+    enum { PIECE = 32 };
+    size_t i = 0;
+    for (; i + PIECE <= n; i += PIECE)
+        for (size_t j = 0; j < PIECE; j++)
+            code[i + j] = (uint8_t)raw[i + j];
+    for (; i < n; i++)
+        code[i] = (uint8_t)raw[i];
 }
 
 bool
@@ -32,8 +45,7 @@ ckpi_o_row_end(const ckpi_mgrid *mg, const ckpi_vgrid *vg, size_t n, uint32_t z,
     const uint32_t old = *row != 0 ? *row : CKPI_O_ROW_MIN;
     const int up = octaves(vg, raw_max, old), shift = up * (1 << vg->mant);
     if (raw_max == 0 || up == 0)
-        for (size_t i = 0; i < n; i++)
-            code[i] = (uint8_t)raw[i];
+        narrow(code, raw, n);
     else
         for (size_t i = 0; i < n; i++) {
             const int c = raw[i] - shift;

@@ -71,7 +71,7 @@ read_row(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w,
         const uint32_t e22 = (row << 22) + w->col[j], c = w->v[j];
         const float root = ckpi_f32_from_bits(ckpi_o_root_bits((c >> s->vg.mant << 22) + e22));
         if (m != NULL)
-            m[j] = (float)((double)ckpi_mgrid_value(&s->mg, w->m[j]) * (double)s->mg.h * (double)root * t->m_corr);
+            m[j] = (float)((double)ckpi_mgrid_value(&s->mg, w->m[j]) * (double)s->mg.h * (double)CKPI_O_AGAIN * (double)root * t->m_corr);
         if (v != NULL)
             v[j] = c == 0 ? 0.0f : (float)((double)ckpi_f32_from_bits((c << (23 - s->vg.mant)) + (e22 << 1)) * t->v_corr);
     }
@@ -115,11 +115,11 @@ write_row(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w
     uint32_t raw_max = 0;
     t->row[i] = 0;
     for (size_t j = 0; j < n; j++) {
-        const uint32_t e22 = (CKPI_O_ROW_MIN << 22) + w->col[j], x = ckpi_o_random(z + (uint32_t)j * CKPI_O_WALK);
+        const uint32_t e22 = (CKPI_O_ROW_MIN << 22) + w->col[j], zj = z + (uint32_t)j * CKPI_O_WALK, x = ckpi_o_random(zj);
         const uint32_t raw = ckpi_o_v_code(ckpi_f32_bits(w->g[j] = (float)((double)v[j] / t->v_corr)), x, e22 << 1, s->vg.mant);
         const float per_s = ckpi_f32_from_bits(ckpi_o_per_root_bits((raw >> s->vg.mant << 22) + e22));
         w->raw[j] = (uint16_t)raw;
-        w->m[j] = raw == 0 ? 0 : ckpi_o_m_code(&s->mg, (float)((double)m[j] / t->m_corr / (double)s->mg.h), per_s, x);
+        w->m[j] = raw == 0 ? 0 : ckpi_o_m_code(&s->mg, (float)((double)m[j] / t->m_corr / (double)s->mg.h), per_s, x ^ zj);
         raw_max = raw_max > raw ? raw_max : raw;
     }
     ckpi_o_row_end(&s->mg, &s->vg, n, z, raw_max, w->raw, w->m, w->v, &t->row[i]);

@@ -3,6 +3,7 @@
 #include "base/cpu.h"
 #if CKPI_X86
 #include <stdbool.h>
+#include <string.h>
 #include "base/float.h"
 #include "optim/kern.h"
 #include "optim/vec_avx512.h"

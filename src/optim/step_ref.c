@@ -10,17 +10,17 @@ static void
 element(const ckpi_o_par *par, const ckpi_o_row *r, size_t i)
 {
     const unsigned shift = 23 - par->vmant;
-    const uint32_t e22 = (r->row << 22) + r->col[i], e23 = e22 << 1, x = ckpi_o_random(r->z + (uint32_t)i * CKPI_O_WALK);
+    const uint32_t e22 = (r->row << 22) + r->col[i], e23 = e22 << 1, z = r->z + (uint32_t)i * CKPI_O_WALK, x = ckpi_o_random(z);
     const uint32_t c = r->v[i], was = c != 0 ? (c << shift) + e23 : 0;
     const float s = ckpi_f32_from_bits(ckpi_o_root_bits((c >> par->vmant << 22) + e22));
     const float g = par->gs * r->g[i];
-    const float m = par->am * ckpi_mgrid_value(&par->m, r->m[i]) * s + par->bm * g;
-    const float v = par->av * ckpi_f32_from_bits(was) + g * g;
-    r->p[i] = r->p[i] * par->decay - m / (sqrtf(v) * par->root + par->add);
+    const float m = fmaf(par->bm, g, ckpi_mgrid_times(&par->m, r->m[i], par->am) * s);
+    const float v = fmaf(g, g, par->av * ckpi_f32_from_bits(was));
+    r->p[i] = fmaf(r->p[i], par->decay, -(m / fmaf(sqrtf(v), par->root, par->add)));
 
     const uint32_t raw = ckpi_o_v_code(ckpi_f32_bits(v), x, e23, par->vmant);
     r->raw[i] = (uint16_t)raw;
-    r->m[i] = ckpi_o_m_code(&par->m, m, ckpi_f32_from_bits(ckpi_o_per_root_bits((raw >> par->vmant << 22) + e22)), x);
+    r->m[i] = ckpi_o_m_code(&par->m, m, ckpi_f32_from_bits(ckpi_o_per_root_bits((raw >> par->vmant << 22) + e22)), x ^ z);
 }
 
 ckpi_o_seen

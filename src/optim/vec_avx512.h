@@ -6,20 +6,29 @@
 #include <stdint.h>
 #include "quant/vec_avx512.h"
 
+V vf heldf(vf a) { __asm__("" : "+v"(a)); return a; }                    /* a constant that is not made anew in the loop */
 typedef __m512 v16;     /* by the low four bits of an index */
 V v16 ld16(const float *p) { return ldf(p); }
 V vf look16(v16 t, vi i) { return _mm512_permutexvar_ps(i, t); }
+V v16 held16(v16 t) { return heldf(t); }
 
 #define SLL(a, k) _mm512_slli_epi32(a, k)
 V vf rootf(vf a) { return _mm512_sqrt_ps(a); }
+V vf mul_add(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }      /* one rounding */
+V vf mul_sub(vf a, vf b, vf c) { return _mm512_fmsub_ps(a, b, c); }
+V vi held(vi a) { __asm__("" : "+v"(a)); return a; }
+V bool every(vm a) { return _kortestc_mask16_u8(a, a) != 0; }
 V vi sll(vi a, vi k) { return _mm512_sllv_epi32(a, k); }
 V vi srl(vi a, vi k) { return _mm512_srlv_epi32(a, k); }
 V vi sra(vi a, vi k) { return _mm512_srav_epi32(a, k); }
 V vi maxi(vi a, vi b) { return _mm512_max_epi32(a, b); }
 V vi mini(vi a, vi b) { return _mm512_min_epi32(a, b); }
 V vm some(vi a) { return _mm512_test_epi32_mask(a, a); }             /* not 0 */
-V vi sub_if_bit(vi a, vi bit, vi c) { return _mm512_mask_sub_epi32(a, _mm512_test_epi32_mask(a, bit), a, c); }
-V vi minus_if_minus(vi a, vf x) { return _mm512_mask_sub_epi32(a, _mm512_movepi32_mask(asi(x)), _mm512_setzero_si512(), a); }
+V vi absi(vi a) { return _mm512_abs_epi32(a); }
+V vf minus_if(vf a, vi k, vi sign) { return asf(_mm512_ternarylogic_epi32(asi(a), k, sign, 0x78)); }   /* a ^ (k & sign) */
+V vi xor_and(vi a, vi b, vi c) { return _mm512_ternarylogic_epi32(a, b, c, 0x28); }      /* (a ^ b) & c */
+/* a - b, or b - a where x is below 0 */
+V vi sub_by_sign(vi a, vi b, vf x) { return _mm512_mask_sub_epi32(subi(a, b), _mm512_movepi32_mask(asi(x)), b, a); }
 V vi ldu(const void *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(p)); }
 V void stw(void *p, vi x) { _mm256_storeu_si256(p, _mm512_cvtepi32_epi16(x)); }
 #endif
