@@ -62,6 +62,8 @@ def place(path: PathLike, storage: Storage | Mapping[str, Any] | None = None) ->
         return name
     if _LOCAL.match(name) is not None:
         return str(local(name))
+    if not name.partition("://")[2].strip("/"):
+        raise make(InvalidError, f"{name}: a run needs a place below this URL")
     return Store(name, _checked(storage))
 
 
@@ -226,6 +228,7 @@ def _side_by_side(fn: Callable[[int], T], n: int) -> list[T]:
 
 _FINAL = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError, MemoryError)
 _MISUSE = (TypeError, ValueError, AttributeError, NotImplementedError, ImportError, LookupError)
+_NO_KEYS = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "TokenRetrievalError", "UnauthorizedSSOTokenError")  # botocore's
 _FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
@@ -245,7 +248,8 @@ class _NoCondition(Exception):
 
 
 def _may_pass(e: BaseException) -> bool:
-    return isinstance(e, Exception) and not isinstance(e, (*_FINAL, *_MISUSE)) and getattr(e, "errno", None) not in _FULL
+    final = isinstance(e, (*_FINAL, *_MISUSE)) or getattr(e, "errno", None) in _FULL or type(e).__name__ in _NO_KEYS
+    return isinstance(e, Exception) and not final
 
 
 def _said(e: BaseException) -> str:

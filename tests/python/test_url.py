@@ -228,6 +228,7 @@ def test_nothing_answers_any_more(tmp_path, faults):
         (PermissionError("403 Forbidden"), ckpress.AccessError, 1),
         (OSError(28, "quota"), ckpress.NoSpaceError, 1),
         (ValueError("odd"), ckpress.FileError, 1),
+        (type("NoCredentialsError", (Exception,), {})("no keys"), ckpress.FileError, 1),  # as botocore calls it
         (OSError(5, "broken"), ckpress.FileError, None),
         (RuntimeError("surprise"), ckpress.FileError, None),
     ],
@@ -419,6 +420,8 @@ def test_refused(tmp_path, monkeypatch):
         ckpress.Checkpointer("nosuch://x/run")
     with pytest.raises(ckpress.UnsupportedError, match="single file"):
         ckpress.load("memory://x/model.ckp")
+    with pytest.raises(ckpress.InvalidError, match="memory://: a run needs a place"):
+        ckpress.Checkpointer("memory://")
     with pytest.raises(ckpress.InvalidError, match="storage="):
         ckpress.Checkpointer(tmp_path / "run", storage={})
     with pytest.raises(ckpress.InvalidError, match="deadline"):
