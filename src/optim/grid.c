@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Grids by width; docs/decisions/0020 has what was tried. */
+/* Grids by width; docs/decisions/0020 and 0021 have what was tried. */
 #include <math.h>
 #include "base/float.h"
 #include "optim/kern.h"
@@ -16,6 +16,21 @@ ckpi_mgrid_of(unsigned bits)
     ckpi_mgrid g = {.mant = rows[bits].mant, .top = (1u << (bits - 1)) - 1, .narrow = bits <= 4};
     g.h = rows[bits].top / ckpi_mgrid_value(&g, (int)g.top);
     return g;
+}
+
+ckpi_mgrid
+ckpi_momentum_grid_of(unsigned bits)
+{
+    static const unsigned mant[9] = {[5] = 1, [6] = 2, [8] = 4};
+    return (ckpi_mgrid){.mant = mant[bits], .top = (1u << (bits - 1)) - 1, .h = 1.0f, .narrow = bits <= 4};
+}
+
+uint32_t
+ckpi_o_momentum_row(const ckpi_mgrid *g, int32_t max)
+{
+    const int32_t top = (int32_t)ckpi_f32_bits(ckpi_mgrid_value(g, (int)g->top)), above = max - top + 0x7fffff;
+    const int32_t e = 127 + (above >= 0 ? above >> 23 : -((-above + 0x7fffff) >> 23));
+    return e < (int32_t)CKPI_O_ROW_MIN ? CKPI_O_ROW_MIN : e > (int32_t)CKPI_O_MOMENTUM_ROW_MAX ? CKPI_O_MOMENTUM_ROW_MAX : (uint32_t)e;
 }
 
 float
@@ -44,11 +59,23 @@ ckpi_vgrid_of(unsigned bits)
     return (ckpi_vgrid){mant[bits], (1u << bits) - 1, noise[mant[bits]]};
 }
 
+static void
+m_table(float *by_code, const ckpi_mgrid *g, float am)
+{
+    for (int i = 0; i < 16; i++)
+        by_code[i] = g->narrow ? am * ckpi_mgrid_value(g, i < 8 ? i : i - 16) : 0.0f;
+}
+
 void
 ckpi_o_par_tables(ckpi_o_par *p)
 {
-    for (int i = 0; i < 16; i++) {
-        p->m_by_code[i] = p->m.narrow ? p->am * ckpi_mgrid_value(&p->m, i < 8 ? i : i - 16) : 0.0f;
+    m_table(p->m_by_code, &p->m, p->am);
+    for (int i = 0; i < 16; i++)
         p->v_by_code[i] = i == 0 ? 0.0f : p->av * (float)(1u << i);
-    }
+}
+
+void
+ckpi_o_mpar_tables(ckpi_o_mpar *p)
+{
+    m_table(p->m_by_code, &p->m, 1.0f);
 }

@@ -10,6 +10,10 @@
  * m     code k is sign(k) * y(|k|) * h * s, 1 + y the float whose bits are (|k| << 23 - mant) + bits(1): even steps up to 1, twice as large ones
  *       from there to 3, and so on. Rounded as v is. s stands for sqrt(v): 2^(x/2) where v's code has the exponent x, with 1.5 in
  *       the place of sqrt(2). So m needs no scales of its own.
+ *
+ * A momentum without v (SGD, Lion) has the same codes with more room, and factors of its own: code k is sign(k) * y(|k|) * 2^(e - 127), e = row + col.
+ * The row's factor is the smallest under which the row's largest element fits: it is found after all elements are known, and only then is coded.
+ *
  * raw   v's new codes before the row's factor follows them (row.c): may be above the grid's top, never below 1 where v > 0.
  *
  * Random numbers: x of z = key + index * CKPI_O_WALK, index that of the element in the whole parameter. v takes x's low bits, m its high ones.
@@ -23,6 +27,7 @@
 
 #define CKPI_O_WALK 0x9e3779b9u
 #define CKPI_O_MUL 0x7feb352du
+#define CKPI_O_MOMENTUM_ROW_MAX 200u /* 2^73 and more */
 /* Row factors are 17 to 239, columns' -16 to 15, and v is below 2^80: e is 1 to 254, and every code a normal float. */
 #define CKPI_O_ROW_MIN 17u
 #define CKPI_O_ROW_MAX 239u
@@ -50,12 +55,14 @@ typedef struct ckpi_vgrid {
 /* Grids of a width that ckpi_o_pack_known. */
 ckpi_mgrid ckpi_mgrid_of(unsigned bits);
 ckpi_vgrid ckpi_vgrid_of(unsigned bits);
+/* The grid of a momentum that has no v beside it: h is 1. */
+ckpi_mgrid ckpi_momentum_grid_of(unsigned bits);
 /* sign(k) * y(|k|) */
 float ckpi_mgrid_value(const ckpi_mgrid *g, int k);
 
 /* m in units of h. */
 typedef struct ckpi_o_par {
-    float gs;                        /* g' = gs * g */
+    float gs, l2;                    /* g' = gs * (g + l2 * p) */
     float am, bm;                    /* m = am * m + bm * g' */
     float av;                        /* v = av * v + g' * g' */
     float decay, root, add;          /* p = p * decay - m / (sqrt(v) * root + add) */
@@ -65,6 +72,30 @@ typedef struct ckpi_o_par {
     float m_by_code[16];             /* am * value, by the low bits of k: where m is narrow */
     float v_by_code[16];             /* av * 2^code, 0 for 0: where v has no mantissa bits */
 } ckpi_o_par;
+
+typedef struct ckpi_o_mpar {
+    float sign, l2;                  /* g' = sign * g + l2 * p */
+    float am, bm;                    /* m' = am * m + bm * g' */
+    float cm, cg;                    /* u = cm * m' + cg * g'; Lion: u = sign(cm * m + cg * g') */
+    float decay, lr;                 /* p = p * decay - lr * u */
+    bool lion;
+    ckpi_mgrid m;
+    float m_by_code[16];             /* as above, by the low bits of k: where m is narrow */
+} ckpi_o_mpar;
+
+typedef struct ckpi_o_mrow {
+    uint32_t row;                    /* factor */
+    const uint32_t *col, *next;      /* n factors << 22: of the codes that are there, and of those that come */
+    float *p;
+    const float *g;
+    const int8_t *m;
+    float *fresh;                    /* out: m' */
+} ckpi_o_mrow;
+
+typedef struct ckpi_o_mseen {
+    int32_t max;                     /* largest bits(|m'|) - next << 23 */
+    uint32_t unusable;
+} ckpi_o_mseen;
 
 /* The tables, from the rest. */
 void ckpi_o_par_tables(ckpi_o_par *p);
@@ -89,11 +120,19 @@ typedef struct ckpi_o_ops {
     const char *name;
     uint32_t needs;
     ckpi_o_seen (*step)(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);
+    ckpi_o_mseen (*move)(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r);
+    /* Codes of fresh under the row's new factor, rounded by the random numbers from z on. */
+    void (*code)(size_t n, const ckpi_mgrid *g, const ckpi_o_mrow *r, uint32_t z, int8_t *to);
 } ckpi_o_ops;
 
-ckpi_o_seen ckpi_o_step_ref(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);
-ckpi_o_seen ckpi_o_step_avx2(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);
-ckpi_o_seen ckpi_o_step_avx512(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);
+#define CKPI_O_KERNELS(isa)                                                              \
+    ckpi_o_seen ckpi_o_step_##isa(size_t n, const ckpi_o_par *par, const ckpi_o_row *r); \
+    ckpi_o_mseen ckpi_o_move_##isa(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r); \
+    void ckpi_o_code_##isa(size_t n, const ckpi_mgrid *g, const ckpi_o_mrow *r, uint32_t z, int8_t *to)
+CKPI_O_KERNELS(ref);
+CKPI_O_KERNELS(avx2);
+CKPI_O_KERNELS(avx512);
+#undef CKPI_O_KERNELS
 
 /* Best that the CPU word allows; never NULL. */
 const ckpi_o_ops *ckpi_o_pick(uint32_t cpu);
@@ -127,6 +166,17 @@ ckpi_o_v_code(uint32_t vbits, uint32_t x, uint32_t e23, unsigned mant)
     const int32_t code = above < 0 ? 0 : above >> shift;
     return vbits == 0 ? 0 : (uint32_t)(code < 1 ? 1 : code);
 }
+
+/* Of 1 / 2^(e - 127); those of 2^(e - 127) are e23. */
+static inline uint32_t
+ckpi_o_per_power_bits(uint32_t e23)
+{
+    return (254u << 23) - e23;
+}
+
+/* The row's factor where the largest bits(|m'|) - col << 23 is max. */
+uint32_t ckpi_o_momentum_row(const ckpi_mgrid *g, int32_t max);
+void ckpi_o_mpar_tables(ckpi_o_mpar *p);
 
 /* Code of m (in units of h) where 1/s is per_s, rounded by x. */
 int8_t ckpi_o_m_code(const ckpi_mgrid *g, float m, float per_s, uint32_t x);

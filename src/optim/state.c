@@ -65,8 +65,12 @@ read_row(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w,
     const size_t n = ckpi_o_row_len(s, i);
     const uint32_t row = t->row[i] != 0 ? t->row[i] : CKPI_O_ROW_MIN;
     const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
-    pk->unpack(w->v, t->v + i * s->v_bytes, n, t->v_bits);
     pk->unpack_signed(w->m, t->m + i * s->m_bytes, n, t->m_bits);
+    for (size_t j = 0; t->v_bits == 0 && m != NULL && j < n; j++)
+        m[j] = ckpi_mgrid_value(&s->mg, w->m[j]) * ckpi_f32_from_bits((row << 23) + (w->col[j] << 1));
+    if (t->v_bits == 0)
+        return;
+    pk->unpack(w->v, t->v + i * s->v_bytes, n, t->v_bits);
     for (size_t j = 0; j < n; j++) {
         const uint32_t e22 = (row << 22) + w->col[j], c = w->v[j];
         const float root = ckpi_f32_from_bits(ckpi_o_root_bits((c >> s->vg.mant << 22) + e22));
@@ -89,7 +93,7 @@ ckp_optim_read(const ckp_optim_tensor *t, float *m, float *v, ckp_error *err)
     if (st != CKP_OK)
         return st;
     const ckpi_fpenv env = ckpi_fp_enter();
-    ckpi_o_work_cols(&w, t, s.cols);
+    ckpi_o_cols_up(w.col, t->col, s.cols);
     for (size_t i = 0; i < s.rows; i++)
         read_row(t, &s, &w, i, m == NULL ? NULL : m + i * s.cols, v == NULL ? NULL : v + i * s.cols);
     ckpi_fp_leave(env);
@@ -100,10 +104,31 @@ ckp_optim_read(const ckp_optim_tensor *t, float *m, float *v, ckp_error *err)
 static bool
 moments_hold(const ckp_optim_tensor *t, const float *m, const float *v)
 {
+    const bool alone = t->v_bits == 0;
     for (uint64_t i = 0; i < t->numel; i++)
-        if (!isfinite(m[i]) || !(v[i] >= 0.0f && (double)v[i] / t->v_corr < 0x1p80))
+        if (!isfinite(m[i]) || (alone && !(fabsf(m[i]) < 0x1p80f)))
+            return false;
+    for (uint64_t i = 0; !alone && i < t->numel; i++)
+        if (!(v[i] >= 0.0f && (double)v[i] / t->v_corr < 0x1p80))
             return false;
     return true;
+}
+
+static void
+write_momentum(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w, size_t i, const float *m, uint32_t key)
+{
+    const size_t n = ckpi_o_row_len(s, i);
+    ckpi_o_mrow r = {.next = w->col, .fresh = w->fresh};
+    int32_t max = INT32_MIN;
+    for (size_t j = 0; j < n; j++) {
+        const int32_t size = (int32_t)((ckpi_f32_bits(m[j]) & 0x7fffffffu) - (w->col[j] << 1));
+        w->fresh[j] = m[j];
+        max = max > size ? max : size;
+    }
+    r.row = ckpi_o_momentum_row(&s->mg, max);
+    ckpi_o_code_ref(n, &s->mg, &r, key + (uint32_t)(t->first + i * t->cols) * CKPI_O_WALK, w->m);
+    ckpi_o_pack_pick(ckpi_cpu())->pack(t->m + i * s->m_bytes, (const uint8_t *)w->m, n, t->m_bits);
+    t->row[i] = (uint8_t)r.row;
 }
 
 static void
@@ -133,10 +158,10 @@ ckp_optim_write(ckp_optim_tensor *t, const float *m, const float *v, ckp_error *
     ckpi_error_clear(err);
     ckpi_o_shape s;
     ckpi_o_work w = {0};
-    if (t == NULL || t->how == NULL || (t->numel != 0 && (m == NULL || v == NULL)))
+    if (t == NULL || (t->v_bits != 0 ? t->how == NULL : t->momentum == NULL) || (t->numel != 0 && (m == NULL || (v == NULL && t->v_bits != 0))))
         return ckpi_fail(err, CKP_EINVAL, "optim_write: NULL argument");
     ckp_status st = ckpi_o_shape_of(&s, t, err);
-    if (st == CKP_OK && !(t->m_corr > 0.0 && t->v_corr > 0.0 && moments_hold(t, m, v))) {
+    if (st == CKP_OK && !(t->m_corr > 0.0 && (t->v_bits == 0 || t->v_corr > 0.0) && moments_hold(t, m, v))) {
         st = ckpi_fail(err, CKP_EINVAL, "optim: moments must be finite, second ones not negative, and steps counted");
         if (t->name != NULL)
             ckpi_fail_tensor(err, t->name);
@@ -148,15 +173,18 @@ ckp_optim_write(ckp_optim_tensor *t, const float *m, const float *v, ckp_error *
     const ckpi_fpenv env = ckpi_fp_enter();
     if (t->col != NULL) {
         for (size_t i = 0; i < s.rows; i++)
-            ckpi_o_cols_of_floats(w.sum, ckpi_o_row_len(&s, i), v + i * s.cols, false);
+            ckpi_o_cols_of_floats(w.sum, ckpi_o_row_len(&s, i), (t->v_bits != 0 ? v : m) + i * s.cols, false);
         if (s.rows > 1)
             ckpi_o_cols_fit(w.sum, s.cols, t->col);
         else
             memset(t->col, 0, s.cols);
     }
-    ckpi_o_work_cols(&w, t, s.cols);
+    ckpi_o_cols_up(w.col, t->col, s.cols);
     for (size_t i = 0; i < s.rows; i++)
-        write_row(t, &s, &w, i, m + i * s.cols, v + i * s.cols, ckpi_o_key(t, CKPI_O_USE_WRITE));
+        if (t->v_bits != 0)
+            write_row(t, &s, &w, i, m + i * s.cols, v + i * s.cols, ckpi_o_key(t, CKPI_O_USE_WRITE));
+        else
+            write_momentum(t, &s, &w, i, m + i * s.cols, ckpi_o_key(t, CKPI_O_USE_WRITE));
     ckpi_fp_leave(env);
     ckpi_o_work_free(&w);
     return CKP_OK;

@@ -6,14 +6,19 @@
 
 CKPI_NO_CONTRACT
 
+static bool
+usable(float g)
+{
+    return (ckpi_f32_bits(g) & 0x7fffffffu) < CKPI_O_GRAD_END;
+}
+
 static void
-element(const ckpi_o_par *par, const ckpi_o_row *r, size_t i)
+element(const ckpi_o_par *par, const ckpi_o_row *r, size_t i, float g)
 {
     const unsigned shift = 23 - par->vmant;
     const uint32_t e22 = (r->row << 22) + r->col[i], e23 = e22 << 1, x = ckpi_o_random(r->z + (uint32_t)i * CKPI_O_WALK);
     const uint32_t c = r->v[i], was = c != 0 ? (c << shift) + e23 : 0;
     const float s = ckpi_f32_from_bits(ckpi_o_root_bits((c >> par->vmant << 22) + e22));
-    const float g = par->gs * r->g[i];
     const float m = par->am * ckpi_mgrid_value(&par->m, r->m[i]) * s + par->bm * g;
     const float v = par->av * ckpi_f32_from_bits(was) + g * g;
     r->p[i] = r->p[i] * par->decay - m / (sqrtf(v) * par->root + par->add);
@@ -28,8 +33,9 @@ ckpi_o_step_ref(size_t n, const ckpi_o_par *par, const ckpi_o_row *r)
 {
     ckpi_o_seen seen = {0, 0};
     for (size_t i = 0; i < n; i++) {
-        if ((ckpi_f32_bits(r->g[i]) & 0x7fffffffu) < CKPI_O_GRAD_END)
-            element(par, r, i);
+        const float g = par->l2 != 0.0f ? r->g[i] + par->l2 * r->p[i] : r->g[i];
+        if (usable(g))
+            element(par, r, i, par->gs * g);
         else {
             r->raw[i] = r->v[i];
             seen.unusable++;
@@ -37,4 +43,38 @@ ckpi_o_step_ref(size_t n, const ckpi_o_par *par, const ckpi_o_row *r)
         seen.raw_max = seen.raw_max > r->raw[i] ? seen.raw_max : r->raw[i];
     }
     return seen;
+}
+
+/* p's new value and m'. */
+static float
+move(const ckpi_o_mpar *par, const ckpi_o_mrow *r, size_t i, float m, float g)
+{
+    const float now = par->am * m + par->bm * g, u = par->cm * (par->lion ? m : now) + par->cg * g;
+    const float by = !par->lion ? par->lr * u : u > 0.0f ? par->lr : u < 0.0f ? -par->lr : 0.0f;
+    r->p[i] = r->p[i] * par->decay - by;
+    return now;
+}
+
+ckpi_o_mseen
+ckpi_o_move_ref(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r)
+{
+    ckpi_o_mseen seen = {INT32_MIN, 0};
+    for (size_t i = 0; i < n; i++) {
+        const float m = ckpi_mgrid_value(&par->m, r->m[i]) * ckpi_f32_from_bits((r->row << 23) + (r->col[i] << 1));
+        const float g = par->sign * r->g[i] + par->l2 * r->p[i];
+        r->fresh[i] = usable(g) ? move(par, r, i, m, g) : m;
+        seen.unusable += !usable(g);
+        const int32_t size = (int32_t)((ckpi_f32_bits(r->fresh[i]) & 0x7fffffffu) - (r->next[i] << 1));
+        seen.max = seen.max > size ? seen.max : size;
+    }
+    return seen;
+}
+
+void
+ckpi_o_code_ref(size_t n, const ckpi_mgrid *g, const ckpi_o_mrow *r, uint32_t z, int8_t *to)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float per = ckpi_f32_from_bits(ckpi_o_per_power_bits((r->row << 23) + (r->next[i] << 1)));
+        to[i] = ckpi_o_m_code(g, r->fresh[i], per, ckpi_o_random(z + (uint32_t)i * CKPI_O_WALK));
+    }
 }

@@ -29,14 +29,15 @@ typedef struct ckpi_o_work {
     int8_t *m;
     uint8_t *v;
     uint16_t *raw;
-    uint32_t *col;
+    uint32_t *col, *next;
+    float *fresh;                    /* a momentum before it is coded */
     ckpi_o_colsum *sum;
 } ckpi_o_work;
 
 bool ckpi_o_work_grow(ckpi_o_work *w, size_t cols);
 void ckpi_o_work_free(ckpi_o_work *w);
-/* w->col of t's columns. */
-void ckpi_o_work_cols(ckpi_o_work *w, const ckp_optim_tensor *t, size_t cols);
+/* Columns' factors << 22; of none they are 0. */
+void ckpi_o_cols_up(uint32_t *to, const int8_t *col, size_t n);
 
 /* Column factors fitted anew, from the codes of v, and all codes rewritten for them. */
 void ckpi_o_refit(ckp_optim_tensor *t, const ckpi_o_shape *s, ckpi_o_work *w, uint32_t key);
