@@ -68,11 +68,11 @@ typedef struct ckp_optim_tensor {
     const void *g;        /**< contiguous */
     unsigned m_bits, v_bits;  /**< 2, 3, 4, 5, 6 or 8; v_bits 0: there is no v, and m is a momentum with factors of its own */
     uint8_t *m, *v;       /**< ckp_optim_state_bytes each */
-    uint8_t *row;         /**< a factor a row */
-    int8_t *col;          /**< a factor a column, or NULL: all are 0 */
+    uint8_t *row;         /**< a factor a row; of a momentum: one for each 64 elements of each row, cols / 64 of them rounded up */
+    int8_t *col;          /**< a factor a column, or NULL: all are 0; of a momentum NULL */
     double m_corr, v_corr;    /**< in and out: 1 - beta^step of the moments as they are stored (a momentum: 1); 0 before the first step */
     uint64_t unusable;    /**< out: elements that stayed as they were, as their gradient was NaN, infinite, or 2^40 and more */
-    uint64_t raised;      /**< out: rows whose codes were rewritten in this step because v grew beyond their grid (a momentum: whose factor grew) */
+    uint64_t raised;      /**< out: rows whose codes were rewritten in this step because v grew beyond their grid (a momentum: factors that grew) */
 } ckp_optim_tensor;
 
 /**

@@ -28,8 +28,7 @@ struct ckp_optim {
     ckpi_o_work *work;                   /* a worker's each */
     ckpi_o_task *tasks;
     ckpi_o_found *found;                 /* a part's each */
-    int8_t *next;                        /* columns' factors to come */
-    size_t tasks_cap, found_cap, next_cap;
+    size_t tasks_cap, found_cap;
     const ckpi_o_rule *rule;             /* of this call */
 };
 
@@ -68,7 +67,6 @@ ckp_optim_free(ckp_optim *o)
     free(o->work);
     free(o->tasks);
     free(o->found);
-    free(o->next);
     free(o);
 }
 
@@ -172,32 +170,12 @@ reserve(void **at, size_t *cap, size_t n, size_t size)
     return true;
 }
 
-/* Columns' factors are fitted to the first gradient, and then, at steps that are powers of two, to v, or to the gradient where there is no v. */
+/* Columns' factors are fitted to the first gradient, and then, at steps that are powers of two, to v. */
 static bool
 fits_columns(const ckpi_o_task *k)
 {
     const ckp_optim_tensor *t = k->t;
     return t->col != NULL && t->numel > t->cols && (k->fresh || (t->step & (t->step - 1)) == 0);
-}
-
-/* Memory for all that a run needs beside its tasks. */
-static bool
-make_room(ckp_optim *o, size_t n, size_t cols)
-{
-    size_t next = 0;
-    for (size_t i = 0; i < n; i++)
-        if (o->rule->keeps_next && fits_columns(&o->tasks[i]))
-            next += o->tasks[i].shape.cols;
-    bool room = reserve((void **)&o->found, &o->found_cap, o->tasks[n - 1].parts, sizeof *o->found) &&
-                reserve((void **)&o->next, &o->next_cap, next, sizeof *o->next);
-    for (unsigned i = 0; room && i < o->threads; i++)
-        room = ckpi_o_work_grow(&o->work[i], cols);
-    for (size_t i = 0, at = 0; room && i < n; i++)
-        if (o->rule->keeps_next && fits_columns(&o->tasks[i])) {
-            o->tasks[i].next = o->next + at;
-            at += o->tasks[i].shape.cols;
-        }
-    return room;
 }
 
 static ckp_status
@@ -215,7 +193,6 @@ prepare(ckp_optim *o, ckp_optim_tensor *t, size_t n, size_t *cols, ckp_error *er
         if (st != CKP_OK)
             return st;
         k->t = &t[i];
-        k->next = NULL;
         o->rule->parameters(k);
         k->key = ckpi_o_key(&t[i], CKPI_O_USE_STEP);
         k->p_key = ckpi_o_key(&t[i], CKPI_O_USE_P);
@@ -253,24 +230,19 @@ ckpi_o_p_back(const ckpi_o_task *k, const ckpi_o_work *w, size_t at, size_t n)
         ckpi_half_down((uint16_t *)t->p + at, w->p, n, t->p_dtype, k->p_key + (uint32_t)(t->first + at) * CKPI_O_WALK);
 }
 
-void
-ckpi_o_fit_to_g(const ckpi_o_task *k, ckpi_o_work *w, bool square, int8_t *col)
+static void
+fit_adamw(const ckpi_o_task *k, ckpi_o_work *w)
 {
+    if (!k->fresh) {
+        ckpi_o_refit(k->t, &k->shape, w, ckpi_o_key(k->t, CKPI_O_USE_REFIT));
+        return;
+    }
     memset(w->sum, 0, k->shape.cols * sizeof *w->sum);
     for (size_t i = 0; i < k->shape.rows; i++) {
         const size_t len = ckpi_o_row_len(&k->shape, i);
-        ckpi_o_cols_of_floats(w->sum, len, ckpi_o_g_row(k->t, i * k->shape.cols, len, w->g), square);
+        ckpi_o_cols_of_floats(w->sum, len, ckpi_o_g_row(k->t, i * k->shape.cols, len, w->g), true);
     }
-    ckpi_o_cols_fit(w->sum, k->shape.cols, col);
-}
-
-static void
-fit_adamw(ckpi_o_task *k, ckpi_o_work *w)
-{
-    if (k->fresh)
-        ckpi_o_fit_to_g(k, w, true, k->t->col);
-    else
-        ckpi_o_refit(k->t, &k->shape, w, ckpi_o_key(k->t, CKPI_O_USE_REFIT));
+    ckpi_o_cols_fit(w->sum, k->shape.cols, k->t->col);
 }
 
 static void
@@ -326,8 +298,6 @@ step_part(void *user, size_t index, unsigned worker)
     const size_t end = CKPI_MIN(first + k->part, k->shape.rows);
     const ckpi_fpenv env = ckpi_fp_enter();
     ckpi_o_cols_up(w->col, k->t->col, k->shape.cols);
-    if (k->next != NULL)
-        ckpi_o_cols_up(w->next, k->next, k->shape.cols);
     o->found[index] = (ckpi_o_found){0, 0};
     for (size_t i = first; i < end; i++)
         o->rule->row(k, ops, w, i, &o->found[index]);
@@ -344,8 +314,6 @@ finish(ckp_optim *o, size_t n)
             k->t->unusable += o->found[part].unusable;
             k->t->raised += o->found[part].raised;
         }
-        if (k->next != NULL)
-            memcpy(k->t->col, k->next, k->shape.cols);
         k->t->m_corr = k->m_corr;
         k->t->v_corr = k->v_corr;
     }
@@ -363,13 +331,15 @@ ckpi_o_run(ckp_optim *o, ckp_optim_tensor *t, size_t n, const ckpi_o_rule *rule,
         const ckp_status st = prepare(o, t, n, &cols, err);
         if (st != CKP_OK)
             return st;
-        room = make_room(o, n, cols);
+        room = reserve((void **)&o->found, &o->found_cap, o->tasks[n - 1].parts, sizeof *o->found);
     }
+    for (unsigned i = 0; room && i < o->threads; i++)
+        room = ckpi_o_work_grow(&o->work[i], cols);
     if (!room)
         return ckpi_fail(err, CKP_ENOMEM, "optim: out of memory");
     bool fits = false;
     for (size_t i = 0; i < n; i++)
-        fits = fits || fits_columns(&o->tasks[i]);
+        fits = fits || (rule->fit != NULL && fits_columns(&o->tasks[i]));
     ckp_status st = CKP_OK;
     if (fits)
         st = ckpi_pool_run(o->pool, n, fit_columns, o, err);
@@ -383,7 +353,7 @@ ckpi_o_run(ckp_optim *o, ckp_optim_tensor *t, size_t n, const ckpi_o_rule *rule,
 ckp_status
 ckp_optim_adamw(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err)
 {
-    static const ckpi_o_rule rule = {check_adamw, parameters, false, fit_adamw, step_adamw};
+    static const ckpi_o_rule rule = {check_adamw, parameters, fit_adamw, step_adamw};
     ckpi_error_clear(err);
     if (o == NULL || (t == NULL && n != 0))
         return ckpi_fail(err, CKP_EINVAL, "optim_adamw: NULL argument");

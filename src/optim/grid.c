@@ -21,16 +21,24 @@ ckpi_mgrid_of(unsigned bits)
 ckpi_mgrid
 ckpi_momentum_grid_of(unsigned bits)
 {
-    static const unsigned mant[9] = {[5] = 1, [6] = 2, [8] = 4};
+    static const unsigned mant[9] = {[4] = 1, [5] = 2, [6] = 3, [8] = 4};
     return (ckpi_mgrid){.mant = mant[bits], .top = (1u << (bits - 1)) - 1, .h = 1.0f, .narrow = bits <= 4};
 }
 
 uint32_t
-ckpi_o_momentum_row(const ckpi_mgrid *g, int32_t max)
+ckpi_o_factor_of(const ckpi_mgrid *g, uint32_t max)
 {
-    const int32_t top = (int32_t)ckpi_f32_bits(ckpi_mgrid_value(g, (int)g->top)), above = max - top + 0x7fffff;
-    const int32_t e = 127 + (above >= 0 ? above >> 23 : -((-above + 0x7fffff) >> 23));
-    return e < (int32_t)CKPI_O_ROW_MIN ? CKPI_O_ROW_MIN : e > (int32_t)CKPI_O_MOMENTUM_ROW_MAX ? CKPI_O_MOMENTUM_ROW_MAX : (uint32_t)e;
+    const int32_t above = (int32_t)max - (int32_t)ckpi_f32_bits(ckpi_mgrid_value(g, (int)g->top)), octave = 1 << 23;
+    const int32_t e = 127 + (above >= 0 ? (above + octave - 1) / octave : above / octave);
+    return e < (int32_t)CKPI_O_ROW_MIN ? CKPI_O_ROW_MIN : e > (int32_t)CKPI_O_FACTOR_MAX ? CKPI_O_FACTOR_MAX : (uint32_t)e;
+}
+
+uint8_t
+ckpi_o_factor_after(const ckpi_mgrid *g, uint32_t max, uint8_t was, ckpi_o_mseen *seen)
+{
+    const uint32_t now = ckpi_o_factor_of(g, max);
+    seen->raised += was > CKPI_O_ROW_MIN && now > was;
+    return (uint8_t)now;
 }
 
 float

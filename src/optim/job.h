@@ -12,7 +12,6 @@ typedef struct ckpi_o_task {
     uint32_t key, p_key;
     double m_corr, v_corr;               /* after the step */
     bool fresh;                          /* no moments yet */
-    int8_t *next;                        /* columns' factors after the step, where the rule leaves t->col alone until all is done */
     size_t part;                         /* rows of a part */
     size_t parts;                        /* of this tensor and all before it */
 } ckpi_o_task;
@@ -22,8 +21,7 @@ typedef struct ckpi_o_found { uint64_t unusable, raised; } ckpi_o_found;
 typedef struct ckpi_o_rule {
     ckp_status (*check)(const ckp_optim_tensor *t, ckp_error *err);      /* of settings; the rest is looked at for all */
     void (*parameters)(ckpi_o_task *k);
-    bool keeps_next;
-    void (*fit)(ckpi_o_task *k, ckpi_o_work *w);                         /* columns' factors, where it is time */
+    void (*fit)(const ckpi_o_task *k, ckpi_o_work *w);                   /* columns' factors, where it is time; NULL: there are none */
     void (*row)(const ckpi_o_task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, ckpi_o_found *f);
 } ckpi_o_rule;
 
@@ -36,6 +34,4 @@ bool ckpi_o_not_negative(double x);
 const float *ckpi_o_g_row(const ckp_optim_tensor *t, size_t at, size_t n, float *to);
 float *ckpi_o_p_row(const ckp_optim_tensor *t, ckpi_o_work *w, size_t at, size_t n);
 void ckpi_o_p_back(const ckpi_o_task *k, const ckpi_o_work *w, size_t at, size_t n);
-/* Columns' factors from the gradient: of its squares, or of itself. */
-void ckpi_o_fit_to_g(const ckpi_o_task *k, ckpi_o_work *w, bool square, int8_t *col);
 #endif

@@ -11,8 +11,8 @@
  *       from there to 3, and so on. Rounded as v is. s stands for sqrt(v): 2^(x/2) where v's code has the exponent x, with 1.5 in
  *       the place of sqrt(2). So m needs no scales of its own.
  *
- * A momentum without v (SGD, Lion) has the same codes with more room, and factors of its own: code k is sign(k) * y(|k|) * 2^(e - 127), e = row + col.
- * The row's factor is the smallest under which the row's largest element fits: it is found after all elements are known, and only then is coded.
+ * A momentum without v (SGD, Lion) has the same codes with more room, and factors of its own, one for CKPI_O_BLOCK elements of a row: code k is
+ * sign(k) * y(|k|) * 2^(factor - 127). A factor is the smallest under which the block's largest element fits: all of the block is known before it is coded.
  *
  * raw   v's new codes before the row's factor follows them (row.c): may be above the grid's top, never below 1 where v > 0.
  *
@@ -27,7 +27,8 @@
 
 #define CKPI_O_WALK 0x9e3779b9u
 #define CKPI_O_MUL 0x7feb352du
-#define CKPI_O_MOMENTUM_ROW_MAX 200u /* 2^73 and more */
+#define CKPI_O_BLOCK 64u             /* elements under a factor of a momentum's; docs/decisions/0021 */
+#define CKPI_O_FACTOR_MAX 200u       /* such a factor is 0, before there is any, or CKPI_O_ROW_MIN up to this: 2^73 and more */
 /* Row factors are 17 to 239, columns' -16 to 15, and v is below 2^80: e is 1 to 254, and every code a normal float. */
 #define CKPI_O_ROW_MIN 17u
 #define CKPI_O_ROW_MAX 239u
@@ -84,18 +85,24 @@ typedef struct ckpi_o_mpar {
 } ckpi_o_mpar;
 
 typedef struct ckpi_o_mrow {
-    uint32_t row;                    /* factor */
-    const uint32_t *col, *next;      /* n factors << 22: of the codes that are there, and of those that come */
+    uint8_t *factor;                 /* a block's each, in and out */
+    uint32_t z;                      /* of the first element */
     float *p;
     const float *g;
-    const int8_t *m;
-    float *fresh;                    /* out: m' */
+    int8_t *m;                       /* k, in and out */
 } ckpi_o_mrow;
 
 typedef struct ckpi_o_mseen {
-    int32_t max;                     /* largest bits(|m'|) - next << 23 */
+    uint32_t raised;                 /* factors that grew */
     uint32_t unusable;
 } ckpi_o_mseen;
+
+/* Part of a block: m' and the largest bits(|m'|), which go on from *max. Returns how many gradients are of no use. */
+uint32_t ckpi_o_move_ref(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r, float s, float *fresh, uint32_t *max);
+/* Codes of fresh, times per_s, rounded by the random numbers from z on. */
+void ckpi_o_code_ref(size_t n, const ckpi_mgrid *g, const float *fresh, float per_s, uint32_t z, int8_t *to);
+/* A block's factor after the step. */
+uint8_t ckpi_o_factor_after(const ckpi_mgrid *g, uint32_t max, uint8_t was, ckpi_o_mseen *seen);
 
 /* The tables, from the rest. */
 void ckpi_o_par_tables(ckpi_o_par *p);
@@ -120,15 +127,12 @@ typedef struct ckpi_o_ops {
     const char *name;
     uint32_t needs;
     ckpi_o_seen (*step)(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);
-    ckpi_o_mseen (*move)(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r);
-    /* Codes of fresh under the row's new factor, rounded by the random numbers from z on. */
-    void (*code)(size_t n, const ckpi_mgrid *g, const ckpi_o_mrow *r, uint32_t z, int8_t *to);
+    ckpi_o_mseen (*momentum)(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r);
 } ckpi_o_ops;
 
-#define CKPI_O_KERNELS(isa)                                                              \
-    ckpi_o_seen ckpi_o_step_##isa(size_t n, const ckpi_o_par *par, const ckpi_o_row *r); \
-    ckpi_o_mseen ckpi_o_move_##isa(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r); \
-    void ckpi_o_code_##isa(size_t n, const ckpi_mgrid *g, const ckpi_o_mrow *r, uint32_t z, int8_t *to)
+#define CKPI_O_KERNELS(isa)                                                                 \
+    ckpi_o_seen ckpi_o_step_##isa(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);    \
+    ckpi_o_mseen ckpi_o_momentum_##isa(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r)
 CKPI_O_KERNELS(ref);
 CKPI_O_KERNELS(avx2);
 CKPI_O_KERNELS(avx512);
@@ -167,15 +171,21 @@ ckpi_o_v_code(uint32_t vbits, uint32_t x, uint32_t e23, unsigned mant)
     return vbits == 0 ? 0 : (uint32_t)(code < 1 ? 1 : code);
 }
 
-/* Of 1 / 2^(e - 127); those of 2^(e - 127) are e23. */
+/* What a factor stands for, 0 for none yet, and the inverse of that. */
 static inline uint32_t
-ckpi_o_per_power_bits(uint32_t e23)
+ckpi_o_factor_bits(uint32_t factor)
 {
-    return (254u << 23) - e23;
+    return (factor != 0 ? factor : CKPI_O_ROW_MIN) << 23;
 }
 
-/* The row's factor where the largest bits(|m'|) - col << 23 is max. */
-uint32_t ckpi_o_momentum_row(const ckpi_mgrid *g, int32_t max);
+static inline uint32_t
+ckpi_o_per_factor_bits(uint32_t factor)
+{
+    return (254u - factor) << 23;
+}
+
+/* The factor where the largest bits(|m'|) are max. */
+uint32_t ckpi_o_factor_of(const ckpi_mgrid *g, uint32_t max);
 void ckpi_o_mpar_tables(ckpi_o_mpar *p);
 
 /* Code of m (in units of h) where 1/s is per_s, rounded by x. */

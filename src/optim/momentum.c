@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One step of SGD with momentum, or of Lion. */
-#include <string.h>
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "base/float.h"
@@ -19,8 +18,8 @@ static ckp_status
 check(const ckp_optim_tensor *t, ckp_error *err)
 {
     const ckp_momentum *h = t->momentum;
-    if (h == NULL || t->v_bits != 0)
-        return ckpi_o_refuse(t, err, "no settings, or a v that a momentum does not have");
+    if (h == NULL || t->v_bits != 0 || t->col != NULL)
+        return ckpi_o_refuse(t, err, "no settings, or a v or columns' factors, which a momentum does not have");
     if (!ckpi_o_not_negative(h->lr) || !ckpi_o_not_negative(h->weight_decay))
         return ckpi_o_refuse(t, err, "lr and weight_decay must be finite and not negative");
     if (!is_share(h->momentum) || !is_share(h->lion ? h->beta1 : h->dampening))
@@ -46,46 +45,33 @@ parameters(ckpi_o_task *k)
     ckpi_o_mpar_tables(p);
 }
 
-/* Parts of the tensor read the old factors as long as the step lasts. */
-static void
-fit(ckpi_o_task *k, ckpi_o_work *w)
-{
-    ckpi_o_fit_to_g(k, w, false, k->next);
-}
-
 static void
 step_row(const ckpi_o_task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, ckpi_o_found *f)
 {
     const ckpi_o_shape *s = &k->shape;
-    ckp_optim_tensor *t = k->t;
+    const ckp_optim_tensor *t = k->t;
     const size_t n = ckpi_o_row_len(s, i), at = i * s->cols;
     const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
     uint8_t *m = t->m + i * s->m_bytes;
     pk->unpack_signed(w->m, m, n, t->m_bits);
-    ckpi_o_mrow r = {
-        .row = t->row[i] != 0 ? t->row[i] : CKPI_O_ROW_MIN,
-        .col = w->col,
-        .next = k->next != NULL ? w->next : w->col,
+    const ckpi_o_mrow r = {
+        .factor = t->row + i * ckpi_o_blocks(s->cols),
+        .z = k->key + (uint32_t)(t->first + at) * CKPI_O_WALK,
         .p = ckpi_o_p_row(t, w, at, n),
         .g = ckpi_o_g_row(t, at, n, w->g),
         .m = w->m,
-        .fresh = w->fresh,
     };
-    const ckpi_o_mseen seen = ops->move(n, &k->mpar, &r);
-    const uint32_t was = r.row;
+    const ckpi_o_mseen seen = ops->momentum(n, &k->mpar, &r);
     ckpi_o_p_back(k, w, at, n);
-    r.row = ckpi_o_momentum_row(&s->mg, seen.max);
-    ops->code(n, &s->mg, &r, k->key + (uint32_t)(t->first + at) * CKPI_O_WALK, w->m);
     pk->pack(m, (const uint8_t *)w->m, n, t->m_bits);
-    t->row[i] = (uint8_t)r.row;
     f->unusable += seen.unusable;
-    f->raised += was > CKPI_O_ROW_MIN && r.row > was;
+    f->raised += seen.raised;
 }
 
 ckp_status
 ckp_optim_momentum(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err)
 {
-    static const ckpi_o_rule rule = {check, parameters, true, fit, step_row};
+    static const ckpi_o_rule rule = {check, parameters, NULL, step_row};
     ckpi_error_clear(err);
     if (o == NULL || (t == NULL && n != 0))
         return ckpi_fail(err, CKP_EINVAL, "optim_momentum: NULL argument");

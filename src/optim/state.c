@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/alloc.h"
+#include "base/bytes.h"
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "base/float.h"
@@ -65,12 +66,8 @@ read_row(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w,
     const size_t n = ckpi_o_row_len(s, i);
     const uint32_t row = t->row[i] != 0 ? t->row[i] : CKPI_O_ROW_MIN;
     const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
-    pk->unpack_signed(w->m, t->m + i * s->m_bytes, n, t->m_bits);
-    for (size_t j = 0; t->v_bits == 0 && m != NULL && j < n; j++)
-        m[j] = ckpi_mgrid_value(&s->mg, w->m[j]) * ckpi_f32_from_bits((row << 23) + (w->col[j] << 1));
-    if (t->v_bits == 0)
-        return;
     pk->unpack(w->v, t->v + i * s->v_bytes, n, t->v_bits);
+    pk->unpack_signed(w->m, t->m + i * s->m_bytes, n, t->m_bits);
     for (size_t j = 0; j < n; j++) {
         const uint32_t e22 = (row << 22) + w->col[j], c = w->v[j];
         const float root = ckpi_f32_from_bits(ckpi_o_root_bits((c >> s->vg.mant << 22) + e22));
@@ -79,6 +76,16 @@ read_row(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w,
         if (v != NULL)
             v[j] = c == 0 ? 0.0f : (float)((double)ckpi_f32_from_bits((c << (23 - s->vg.mant)) + (e22 << 1)) * t->v_corr);
     }
+}
+
+static void
+read_momentum(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w, size_t i, float *m)
+{
+    const size_t n = ckpi_o_row_len(s, i);
+    const uint8_t *factor = t->row + i * ckpi_o_blocks(s->cols);
+    ckpi_o_pack_pick(ckpi_cpu())->unpack_signed(w->m, t->m + i * s->m_bytes, n, t->m_bits);
+    for (size_t j = 0; j < n; j++)
+        m[j] = ckpi_mgrid_value(&s->mg, w->m[j]) * ckpi_f32_from_bits(ckpi_o_factor_bits(factor[j / CKPI_O_BLOCK]));
 }
 
 ckp_status
@@ -95,7 +102,10 @@ ckp_optim_read(const ckp_optim_tensor *t, float *m, float *v, ckp_error *err)
     const ckpi_fpenv env = ckpi_fp_enter();
     ckpi_o_cols_up(w.col, t->col, s.cols);
     for (size_t i = 0; i < s.rows; i++)
-        read_row(t, &s, &w, i, m == NULL ? NULL : m + i * s.cols, v == NULL ? NULL : v + i * s.cols);
+        if (t->v_bits == 0 && m != NULL)
+            read_momentum(t, &s, &w, i, m + i * s.cols);
+        else if (t->v_bits != 0)
+            read_row(t, &s, &w, i, m == NULL ? NULL : m + i * s.cols, v == NULL ? NULL : v + i * s.cols);
     ckpi_fp_leave(env);
     ckpi_o_work_free(&w);
     return CKP_OK;
@@ -118,17 +128,17 @@ static void
 write_momentum(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w, size_t i, const float *m, uint32_t key)
 {
     const size_t n = ckpi_o_row_len(s, i);
-    ckpi_o_mrow r = {.next = w->col, .fresh = w->fresh};
-    int32_t max = INT32_MIN;
-    for (size_t j = 0; j < n; j++) {
-        const int32_t size = (int32_t)((ckpi_f32_bits(m[j]) & 0x7fffffffu) - (w->col[j] << 1));
-        w->fresh[j] = m[j];
-        max = max > size ? max : size;
+    const uint32_t z = key + (uint32_t)(t->first + i * t->cols) * CKPI_O_WALK;
+    for (size_t at = 0; at < n; at += CKPI_O_BLOCK) {
+        const size_t len = CKPI_MIN(n - at, (size_t)CKPI_O_BLOCK);
+        uint8_t *f = &t->row[i * ckpi_o_blocks(s->cols) + at / CKPI_O_BLOCK];
+        uint32_t max = 0;
+        for (size_t j = at; j < at + len; j++)
+            max = CKPI_MAX(max, ckpi_f32_bits(m[j]) & 0x7fffffffu);
+        *f = (uint8_t)ckpi_o_factor_of(&s->mg, max);
+        ckpi_o_code_ref(len, &s->mg, m + at, ckpi_f32_from_bits(ckpi_o_per_factor_bits(*f)), z + (uint32_t)at * CKPI_O_WALK, w->m + at);
     }
-    r.row = ckpi_o_momentum_row(&s->mg, max);
-    ckpi_o_code_ref(n, &s->mg, &r, key + (uint32_t)(t->first + i * t->cols) * CKPI_O_WALK, w->m);
     ckpi_o_pack_pick(ckpi_cpu())->pack(t->m + i * s->m_bytes, (const uint8_t *)w->m, n, t->m_bits);
-    t->row[i] = (uint8_t)r.row;
 }
 
 static void
@@ -171,9 +181,9 @@ ckp_optim_write(ckp_optim_tensor *t, const float *m, const float *v, ckp_error *
     if (st != CKP_OK)
         return st;
     const ckpi_fpenv env = ckpi_fp_enter();
-    if (t->col != NULL) {
+    if (t->col != NULL && t->v_bits != 0) {
         for (size_t i = 0; i < s.rows; i++)
-            ckpi_o_cols_of_floats(w.sum, ckpi_o_row_len(&s, i), (t->v_bits != 0 ? v : m) + i * s.cols, false);
+            ckpi_o_cols_of_floats(w.sum, ckpi_o_row_len(&s, i), v + i * s.cols, false);
         if (s.rows > 1)
             ckpi_o_cols_fit(w.sum, s.cols, t->col);
         else

@@ -55,26 +55,40 @@ move(const ckpi_o_mpar *par, const ckpi_o_mrow *r, size_t i, float m, float g)
     return now;
 }
 
-ckpi_o_mseen
-ckpi_o_move_ref(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r)
+uint32_t
+ckpi_o_move_ref(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r, float s, float *fresh, uint32_t *max)
 {
-    ckpi_o_mseen seen = {INT32_MIN, 0};
+    uint32_t unusable = 0;
     for (size_t i = 0; i < n; i++) {
-        const float m = ckpi_mgrid_value(&par->m, r->m[i]) * ckpi_f32_from_bits((r->row << 23) + (r->col[i] << 1));
-        const float g = par->sign * r->g[i] + par->l2 * r->p[i];
-        r->fresh[i] = usable(g) ? move(par, r, i, m, g) : m;
-        seen.unusable += !usable(g);
-        const int32_t size = (int32_t)((ckpi_f32_bits(r->fresh[i]) & 0x7fffffffu) - (r->next[i] << 1));
-        seen.max = seen.max > size ? seen.max : size;
+        const float m = ckpi_mgrid_value(&par->m, r->m[i]) * s, g = par->sign * r->g[i] + par->l2 * r->p[i];
+        fresh[i] = usable(g) ? move(par, r, i, m, g) : m;
+        unusable += !usable(g);
+        const uint32_t size = ckpi_f32_bits(fresh[i]) & 0x7fffffffu;
+        *max = *max > size ? *max : size;
     }
-    return seen;
+    return unusable;
 }
 
 void
-ckpi_o_code_ref(size_t n, const ckpi_mgrid *g, const ckpi_o_mrow *r, uint32_t z, int8_t *to)
+ckpi_o_code_ref(size_t n, const ckpi_mgrid *g, const float *fresh, float per_s, uint32_t z, int8_t *to)
 {
-    for (size_t i = 0; i < n; i++) {
-        const float per = ckpi_f32_from_bits(ckpi_o_per_power_bits((r->row << 23) + (r->next[i] << 1)));
-        to[i] = ckpi_o_m_code(g, r->fresh[i], per, ckpi_o_random(z + (uint32_t)i * CKPI_O_WALK));
+    for (size_t i = 0; i < n; i++)
+        to[i] = ckpi_o_m_code(g, fresh[i], per_s, ckpi_o_random(z + (uint32_t)i * CKPI_O_WALK));
+}
+
+ckpi_o_mseen
+ckpi_o_momentum_ref(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r)
+{
+    ckpi_o_mseen seen = {0, 0};
+    float fresh[CKPI_O_BLOCK];
+    for (size_t at = 0; at < n; at += CKPI_O_BLOCK) {
+        const size_t len = n - at < CKPI_O_BLOCK ? n - at : CKPI_O_BLOCK;
+        const ckpi_o_mrow b = {.p = r->p + at, .g = r->g + at, .m = r->m + at};
+        uint8_t *const f = &r->factor[at / CKPI_O_BLOCK];
+        uint32_t max = 0;
+        seen.unusable += ckpi_o_move_ref(len, par, &b, ckpi_f32_from_bits(ckpi_o_factor_bits(*f)), fresh, &max);
+        *f = ckpi_o_factor_after(&par->m, max, *f, &seen);
+        ckpi_o_code_ref(len, &par->m, fresh, ckpi_f32_from_bits(ckpi_o_per_factor_bits(*f)), r->z + (uint32_t)at * CKPI_O_WALK, b.m);
     }
+    return seen;
 }

@@ -71,10 +71,8 @@ ckpi_o_work_grow(ckpi_o_work *w, size_t cols)
     w->v = ckpi_aligned_alloc(n);
     w->raw = ckpi_aligned_alloc(n * sizeof *w->raw);
     w->col = ckpi_aligned_alloc(n * sizeof *w->col);
-    w->next = ckpi_aligned_alloc(n * sizeof *w->next);
-    w->fresh = ckpi_aligned_alloc(bytes);
     w->sum = ckpi_calloc(n, sizeof *w->sum);
-    const void *const all[] = {w->p, w->g, w->m, w->v, w->raw, w->col, w->next, w->fresh, w->sum};
+    const void *const all[] = {w->p, w->g, w->m, w->v, w->raw, w->col, w->sum};
     bool whole = true;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         whole = whole && all[i] != NULL;
@@ -95,8 +93,6 @@ ckpi_o_work_free(ckpi_o_work *w)
     ckpi_aligned_free(w->v);
     ckpi_aligned_free(w->raw);
     ckpi_aligned_free(w->col);
-    ckpi_aligned_free(w->next);
-    ckpi_aligned_free(w->fresh);
     free(w->sum);
     *w = (ckpi_o_work){0};
 }

@@ -22,6 +22,13 @@ ckpi_o_row_len(const ckpi_o_shape *s, size_t i)
     return i + 1 == s->rows ? s->last : s->cols;
 }
 
+/* Factors of a row of a momentum. */
+static inline size_t
+ckpi_o_blocks(size_t cols)
+{
+    return (cols + CKPI_O_BLOCK - 1) / CKPI_O_BLOCK;
+}
+
 /* A worker's row: arrays of the longest row, padded. */
 typedef struct ckpi_o_work {
     size_t cap;
@@ -29,8 +36,7 @@ typedef struct ckpi_o_work {
     int8_t *m;
     uint8_t *v;
     uint16_t *raw;
-    uint32_t *col, *next;
-    float *fresh;                    /* a momentum before it is coded */
+    uint32_t *col;
     ckpi_o_colsum *sum;
 } ckpi_o_work;
 

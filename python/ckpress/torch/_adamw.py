@@ -88,7 +88,8 @@ class Resident(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         group = {**self.defaults, **param_group}
         self._check(group)
-        bits = None if self._stays_wide(group) else self._bits(group["state_bits"])
+        bits = self._bits(group["state_bits"])
+        bits = None if self._stays_wide(group) else bits
         super().add_param_group(param_group)
         for i, p in enumerate(self.param_groups[-1]["params"]):
             self._refuse(p, f"parameter {i} of group {len(self.param_groups) - 1}", bits)

@@ -16,7 +16,8 @@ from .. import _core
 from ..errors import InvalidError
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
-BLOCK = 256  # elements under one factor where there are no rows to go by
+BLOCK = 256  # elements of a row where there are no rows to go by
+MOMENTUM_BLOCK = 64  # elements under one factor of a momentum without v
 
 _lock = threading.Lock()
 _engines: dict[tuple[int, int], _core.Optim] = {}
@@ -41,6 +42,12 @@ def layout(shape: tuple[int, ...]) -> tuple[int, bool]:
     return max(1, min(BLOCK, numel)), False
 
 
+def factors(numel: int, cols: int, alone: bool) -> int:
+    """How many there are for rows: one each; of a momentum alone one for each 64 elements of each."""
+    whole, rest = divmod(numel, cols)
+    return whole * -(-cols // MOMENTUM_BLOCK) + -(-rest // MOMENTUM_BLOCK) if alone else whole + (rest != 0)
+
+
 @dataclasses.dataclass
 class Packed:
     """What stays in memory. Tensors and numbers only, so that it can be copied and pickled. A momentum alone is m: v has 0 bits and no memory."""
@@ -59,7 +66,8 @@ class Packed:
     def empty(cls, shape: tuple[int, ...], bits: tuple[int, int]) -> Packed:
         numel, (cols, has_cols) = math.prod(shape), layout(shape)
         m, v = (torch.zeros(_core.Optim.state_bytes(numel, cols, b), dtype=torch.uint8) for b in bits)
-        row = torch.zeros(-(-numel // cols), dtype=torch.uint8)
+        row = torch.zeros(factors(numel, cols, bits[1] == 0), dtype=torch.uint8)
+        has_cols = has_cols and bits[1] != 0
         return cls(shape, bits, m, v, row, torch.zeros(cols, dtype=torch.int8) if has_cols else None)
 
     @property
@@ -99,19 +107,19 @@ class Packed:
     def from_codes(cls, shape: tuple[int, ...], saved: dict[str, Any], moments: tuple[str, ...], name: str) -> Packed:
         """The reverse, with the widths that were saved; everything is looked at before it is used."""
         numel, (cols, has_cols) = math.prod(shape), layout(shape)
-        rows = -(-numel // cols)
+        alone = len(moments) == 1
+        has_cols = has_cols and not alone
         code = [_wanted(saved, f"{k}_code", shape, torch.uint8, name) for k in moments]
-        row = _wanted(saved, "row_factor", (rows,), torch.uint8, name)
+        row = _wanted(saved, "row_factor", (factors(numel, cols, alone),), torch.uint8, name)
         col = _wanted(saved, "col_factor", (cols,), torch.int8, name) if has_cols else None
         bits = tuple(_wanted(saved, "bits", (2,), torch.uint8, name).tolist())
         m_corr, v_corr = _wanted(saved, "correction", (2,), torch.float64, name).tolist()
         steps = float(saved["step"])
-        alone = len(moments) == 1
         if bits[0] not in WIDTHS or (bits[1] != 0 if alone else bits[1] not in WIDTHS):
             raise InvalidError(f"{name}: widths of {bits} bits are not known")
         if not (0 <= m_corr <= 1 and 0 <= v_corr <= 1 and steps >= 0 and steps == int(steps)):
             raise InvalidError(f"{name}: steps or corrections out of range")
-        if rows and not bool(((row == 0) | ((row >= 17) & (row <= (200 if alone else 239)))).all()) or (col is not None and not bool(((col >= -16) & (col <= 15)).all())):
+        if numel and not bool(((row == 0) | ((row >= 17) & (row <= (200 if alone else 239)))).all()) or (col is not None and not bool(((col >= -16) & (col <= 15)).all())):
             raise InvalidError(f"{name}: factors out of range")
         signed = code[0].view(torch.int8)
         if numel and (int(signed.abs().max()) >= 1 << (bits[0] - 1) or (not alone and int(code[1].max()) >= 1 << bits[1])):
