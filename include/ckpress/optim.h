@@ -65,6 +65,9 @@ typedef struct ckp_optim_tensor {
     ckp_dtype p_dtype;    /**< CKP_F32, CKP_BF16 (rounded without bias) or CKP_F16 (to nearest) */
     ckp_dtype g_dtype;    /**< the same three */
     void *p;              /**< contiguous */
+    unsigned rest_bits;   /**< CKP_BF16: 8 or 16 more bits of a master weight, which is updated in f32; 0: none */
+    void *rest;           /**< int8 or int16 an element, 0 at first: the bits of the master in f32 less those of p, which is the master to nearest, >> 16 - rest_bits.
+                               8 bits are rounded without bias. A p that was changed since is off by half of its last place at most. */
     const void *g;        /**< contiguous */
     unsigned m_bits, v_bits;  /**< 2, 3, 4, 5, 6 or 8; v_bits 0: there is no v, and m is a momentum with factors of its own */
     uint8_t *m, *v;       /**< ckp_optim_state_bytes each */

@@ -112,14 +112,15 @@ state_from(ckp_optim_tensor *t, PyObject *tuple)
     return true;
 }
 
-/* (state, index of settings, id, step, first, dtype of p, dtype of g, p, g) */
+/* (state, index of settings, id, step, first, dtype of p, dtype of g, p, g, bits of rest, rest) */
 static bool
 tensor_from(const rule *by, ckp_optim_tensor *t, PyObject *tuple, const settings *how, size_t n_how)
 {
     PyObject *state;
-    unsigned long long index, id, step, first, p, g;
+    unsigned long long index, id, step, first, p, g, rest;
     const char *p_dtype, *g_dtype;
-    if (!PyArg_ParseTuple(tuple, "O!KKKKssKK", &PyTuple_Type, &state, &index, &id, &step, &first, &p_dtype, &g_dtype, &p, &g) ||
+    if (!PyArg_ParseTuple(tuple, "O!KKKKssKKIK", &PyTuple_Type, &state, &index, &id, &step, &first, &p_dtype, &g_dtype, &p, &g, &t->rest_bits,
+                          &rest) ||
         !state_from(t, state))
         return false;
     if (index >= n_how) {
@@ -133,6 +134,7 @@ tensor_from(const rule *by, ckp_optim_tensor *t, PyObject *tuple, const settings
     t->first = first;
     t->p = at(p);
     t->g = at(g);
+    t->rest = at(rest);
     return (t->p_dtype = ckpy_dtype_from(p_dtype)) != 0 && (t->g_dtype = ckpy_dtype_from(g_dtype)) != 0;
 }
 

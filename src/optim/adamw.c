@@ -113,6 +113,8 @@ check(const ckp_optim_tensor *t, ckp_error *err)
         return ckpi_o_refuse(t, err, "parameters and gradients must be float32, bfloat16 or float16");
     if (t->numel != 0 && (t->p == NULL || t->g == NULL))
         return ckpi_o_refuse(t, err, "no parameter or no gradient");
+    if (t->rest_bits != 0 && (t->p_dtype != CKP_BF16 || (t->rest_bits != 8 && t->rest_bits != 16) || (t->rest == NULL && t->numel != 0)))
+        return ckpi_o_refuse(t, err, "a master weight is bfloat16 with 8 or 16 more bits");
     return CKP_OK;
 }
 
@@ -213,12 +215,22 @@ ckpi_o_g_row(const ckp_optim_tensor *t, size_t at, size_t n, float *to)
     return to;
 }
 
+static void *
+rest_at(const ckp_optim_tensor *t, size_t at)
+{
+    return (uint8_t *)t->rest + at * (t->rest_bits / 8);
+}
+
 float *
 ckpi_o_p_row(const ckp_optim_tensor *t, ckpi_o_work *w, size_t at, size_t n)
 {
     if (t->p_dtype == CKP_F32)
         return (float *)t->p + at;
-    ckpi_half_up(w->p, (const uint16_t *)t->p + at, n, t->p_dtype);
+    const uint16_t *p = (const uint16_t *)t->p + at;
+    if (t->rest_bits != 0)
+        ckpi_split_up(w->p, p, rest_at(t, at), t->rest_bits, n);
+    else
+        ckpi_half_up(w->p, p, n, t->p_dtype);
     return w->p;
 }
 
@@ -226,8 +238,11 @@ void
 ckpi_o_p_back(const ckpi_o_task *k, const ckpi_o_work *w, size_t at, size_t n)
 {
     const ckp_optim_tensor *t = k->t;
-    if (t->p_dtype != CKP_F32)
-        ckpi_half_down((uint16_t *)t->p + at, w->p, n, t->p_dtype, k->p_key + (uint32_t)(t->first + at) * CKPI_O_WALK);
+    const uint32_t z = k->p_key + (uint32_t)(t->first + at) * CKPI_O_WALK;
+    if (t->rest_bits != 0)
+        ckpi_split_down((uint16_t *)t->p + at, rest_at(t, at), t->rest_bits, w->p, n, z);
+    else if (t->p_dtype != CKP_F32)
+        ckpi_half_down((uint16_t *)t->p + at, w->p, n, t->p_dtype, z);
 }
 
 static void

@@ -235,6 +235,84 @@ def test_odd_shapes_and_halves(ours, other, options):
         assert again.state_dict()["state"].keys() == opt.state_dict()["state"].keys()
 
 
+def slow_regression(make, dtype):
+    """Distance to the optimum after steps that are each far below half of bf16's last place."""
+    torch.manual_seed(0)
+    x, target = torch.randn(256, 40), torch.randn(40, 30)
+    w = nn.Parameter((target + 0.02 * torch.randn(40, 30)).to(dtype))
+    opt = make([w])
+    for i in range(300):
+        rows = torch.randint(256, (64,), generator=torch.Generator().manual_seed(i))
+        w.grad = (2 / 64 * x[rows].t() @ (x[rows] @ (w.detach().float() - target))).to(dtype)
+        opt.step()
+    return (w.detach().float() - target).pow(2).mean().sqrt().item()
+
+
+@pytest.mark.parametrize("master", ["split8", "split16"])
+@pytest.mark.parametrize("ours,other,options", [(ckpress.torch.AdamW, torch.optim.AdamW, {"lr": 1e-4, "weight_decay": 0.0}), (SGD, torch.optim.SGD, {"lr": 1e-3, "momentum": 0.9})])
+def test_split_masters_follow_f32_where_bf16_stalls(ours, other, options, master):
+    exact = slow_regression(lambda ps: other(ps, **options), torch.float32)
+    stalled = slow_regression(lambda ps: other(ps, **options), torch.bfloat16)
+    split = slow_regression(lambda ps: ours(ps, state_bits=8, master=master, **options), torch.bfloat16)
+    start = slow_regression(lambda ps: other(ps, **{**options, "lr": 0.0}), torch.float32)
+    assert stalled - exact > 0.4 * (start - exact)
+    assert split - exact < 0.1 * (start - exact)
+
+
+@pytest.mark.parametrize("master", ["split8", "split16"])
+@pytest.mark.parametrize("door", ["state_dict", "torch.save", "ckpress"])
+def test_masters_go_on_exactly(master, door, tmp_path):
+    a = net().to(torch.bfloat16)
+    a[2].float()  # a norm in f32 has nothing to keep
+    a.forward = lambda x: a[3](a[2](a[1](a[0](x)).float()).bfloat16())
+    opt_a = Lion(a.parameters(), lr=1e-4, master=master, small=1000)
+    train(a, opt_a, 5)
+    kept = [opt_a.state[p]["packed"].rest for p in a.parameters()]
+    assert [None if r is None else r.dtype for r in kept] == [torch.int8 if master == "split8" else torch.int16] * 3 + [None] * 2 + [torch.int8 if master == "split8" else torch.int16] * 2
+    b = copy.deepcopy(a)
+    b.forward = lambda x: b[3](b[2](b[1](b[0](x)).float()).bfloat16())
+    opt_b = Lion(b.parameters(), lr=1.0, master=master)
+    if door == "ckpress":
+        with ckpress.Checkpointer(tmp_path / "run") as ck:
+            ck.save(5, model=a, optimizer=opt_a)
+        with ckpress.Checkpointer(tmp_path / "run") as ck:
+            train(b, opt_b, 1)
+            assert ck.restore(model=b, optimizer=opt_b) == 5
+    elif door == "torch.save":
+        file = io.BytesIO()
+        torch.save(opt_a.state_dict(), file)
+        file.seek(0)
+        opt_b.load_state_dict(torch.load(file, weights_only=True))
+    else:
+        opt_b.load_state_dict(opt_a.state_dict())
+    train(a, opt_a, 5, 5)
+    train(b, opt_b, 5, 5)
+    assert same(a, b)
+    for p, q in zip(a.parameters(), b.parameters(), strict=True):
+        x, y = opt_a.state[p]["packed"].rest, opt_b.state[q]["packed"].rest
+        assert (x is None and y is None) or torch.equal(x, y)
+
+
+def test_masters_change_and_are_checked():
+    p = nn.Parameter(torch.ones(64, 64, dtype=torch.bfloat16))
+    opt = SGD([p], lr=1e-4, master="split16")  # without momentum too
+    p.grad = torch.ones_like(p)
+    opt.step()
+    assert (opt.state[p]["packed"].rest != 0).all() and opt.report()["bytes"] > 2 * 64 * 64
+    good = opt.state_dict()
+    for master, dtype in (("split8", torch.int8), ("split16", torch.int16), (None, None)):
+        opt.param_groups[0]["master"] = master
+        opt.step()
+        rest = opt.state[p]["packed"].rest
+        assert (rest is None) == (dtype is None) and (rest is None or rest.dtype == dtype)
+    for bad in (good["state"][0]["master_rest"].float(), good["state"][0]["master_rest"][1:]):
+        with pytest.raises(errors.InvalidError, match="master_rest"):
+            opt.load_state_dict({**good, "state": {0: {**good["state"][0], "master_rest": bad}}})
+    for options in ({"master": "split4"}, {"master": "split8", "state_bits": 32}):
+        with pytest.raises(errors.InvalidError, match="master"):
+            SGD([p], momentum=0.9, **options)
+
+
 @pytest.mark.parametrize("ours,other,options", ONE_EACH)
 def test_threads_do_not_matter(ours, other, options):
     threads, out = torch.get_num_threads(), []

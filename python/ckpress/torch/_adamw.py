@@ -14,7 +14,7 @@ from torch.optim.adam import adam as torch_adam
 
 from ..errors import InvalidError, UnsupportedError
 from . import _optim_state
-from ._optim_state import WIDTHS, Packed
+from ._optim_state import MASTERS, WIDTHS, Packed
 
 _DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 #: A parameter's state, itself, and contiguous memory of its values and of its gradient, alive until the step is done.
@@ -43,6 +43,10 @@ class Resident(torch.optim.Optimizer):
     An element whose gradient is NaN, infinite or 2^40 and more stays as it is in that step, weight and moments; ``skipped`` counts
     them. ``state_dict()`` has codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of
     torch's class. ``torch_state_dict()`` is for going back to one.
+
+    ``master``: what is kept of bf16 weights beyond their own bits, so that they are updated in f32: "split16" keeps all (bf16 is the master to nearest),
+    "split8" 8 bits, rounded without bias; both are exact where bf16 alone needs its unbiased rounding. An option of each group; weights of other types
+    have nothing to keep. ``report()`` counts it.
     """
 
     _moments: ClassVar[tuple[str, ...]]  # by the names that torch's class has for them
@@ -89,6 +93,8 @@ class Resident(torch.optim.Optimizer):
         group = {**self.defaults, **param_group}
         self._check(group)
         bits = self._bits(group["state_bits"])
+        if group["master"] not in MASTERS or (bits is None and group["master"] is not None):
+            raise InvalidError(f"{self._name}: master must be None, 'split8' or 'split16', the latter with state of a few bits: {group['master']!r}")
         bits = None if self._stays_wide(group) else bits
         super().add_param_group(param_group)
         for i, p in enumerate(self.param_groups[-1]["params"]):
@@ -153,8 +159,10 @@ class Resident(torch.optim.Optimizer):
         if p.grad.dtype not in _DTYPES:
             raise UnsupportedError(f"{self._name}: {name} has a gradient of {p.grad.dtype}")
         here, grad = p.detach().contiguous(), p.grad.detach().contiguous()
+        rest = packed.keep_rest(MASTERS[self.param_groups[group]["master"]] if p.dtype == torch.bfloat16 else None)
         jobs.append((packed, p, here, grad))
-        tensors.append((packed.view(name), group, number, packed.step + 1, 0, _DTYPES[p.dtype], _DTYPES[grad.dtype], here.data_ptr(), grad.data_ptr()))
+        pointers = here.data_ptr(), grad.data_ptr(), *rest
+        tensors.append((packed.view(name), group, number, packed.step + 1, 0, _DTYPES[p.dtype], _DTYPES[grad.dtype], *pointers))
 
     def _finish(self, jobs: list[_Job], results: list[tuple[float, float, int, int]]) -> None:
         unusable = 0
@@ -217,6 +225,11 @@ class Resident(torch.optim.Optimizer):
         own = {k: self.__dict__[k] for k in ("small", "small_bits", "skipped", "rows_raised")}
         return {**super().__getstate__(), **own}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("master", None)
+
     def state_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = super().state_dict()
         out["state"] = {k: self._out(s) for k, s in out["state"].items()}
@@ -248,7 +261,7 @@ class Resident(torch.optim.Optimizer):
             if "packed" in state:
                 out["state"][k] = self._as_torchs(state["packed"])
         for group in out["param_groups"]:
-            del group["state_bits"], group["seed"]
+            del group["state_bits"], group["seed"], group["master"]
             group.update(self._torchs)
         return out
 
@@ -338,8 +351,10 @@ class Adam(Resident):
         small: int = 4096,
         small_bits: Any = (8, 8),
         seed: int = 0,
+        master: str | None = None,
     ) -> None:
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "state_bits": state_bits, "seed": seed}
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        defaults |= {"state_bits": state_bits, "seed": seed, "master": master}
         refused = {"amsgrad": amsgrad, "capturable": capturable, "differentiable": differentiable}
         if decoupled_weight_decay not in (None, self._decoupled):
             raise InvalidError(f"{self._name}: decoupled_weight_decay is what tells AdamW from Adam: use the other class")

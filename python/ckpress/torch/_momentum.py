@@ -53,9 +53,10 @@ class SGD(_Momentum):
         small: int = 4096,
         small_bits: Any = 8,
         seed: int = 0,
+        master: str | None = None,
     ) -> None:
         defaults = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov}
-        defaults |= {"maximize": maximize, "state_bits": state_bits, "seed": seed}
+        defaults |= {"maximize": maximize, "state_bits": state_bits, "seed": seed, "master": master}
         super().__init__(params, defaults, {"differentiable": differentiable}, small, small_bits)
 
     def _check(self, group: dict[str, Any]) -> None:
@@ -72,7 +73,7 @@ class SGD(_Momentum):
         return float(group["lr"]), group["momentum"], group["dampening"], float(group["weight_decay"]), *rest
 
     def _stays_wide(self, group: dict[str, Any]) -> bool:
-        return group["momentum"] == 0 or super()._stays_wide(group)
+        return (group["momentum"] == 0 and group["master"] is None) or super()._stays_wide(group)
 
     def _wide_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
         buffers = [self.state[p].get("momentum_buffer") for p in params]
@@ -108,8 +109,10 @@ class Lion(_Momentum):
         small: int = 4096,
         small_bits: Any = 8,
         seed: int = 0,
+        master: str | None = None,
     ) -> None:
-        defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize, "state_bits": state_bits, "seed": seed}
+        defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize}
+        defaults |= {"state_bits": state_bits, "seed": seed, "master": master}
         super().__init__(params, defaults, {}, small, small_bits)
 
     def _check(self, group: dict[str, Any]) -> None:

@@ -19,6 +19,9 @@ WIDTHS = (2, 3, 4, 5, 6, 8)
 BLOCK = 256  # elements of a row where there are no rows to go by
 MOMENTUM_BLOCK = 64  # elements under one factor of a momentum without v
 
+#: Options `master`: what is kept of a bf16 weight's further bits.
+MASTERS = {None: None, "split8": torch.int8, "split16": torch.int16}
+
 _lock = threading.Lock()
 _engines: dict[tuple[int, int], _core.Optim] = {}
 
@@ -58,6 +61,7 @@ class Packed:
     v: Tensor
     row: Tensor
     col: Tensor | None
+    rest: Tensor | None = None  # further bits of the weights, in their shape
     step: int = 0
     m_corr: float = 0.0
     v_corr: float = 0.0
@@ -76,8 +80,8 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        """Everything that is kept for the parameter, its step and corrections included."""
-        return self.m.nbytes + self.v.nbytes + self.row.nbytes + (self.col.nbytes if self.col is not None else 0) + 3 * 8
+        """Everything that is kept for the parameter, its step, corrections and further bits included."""
+        return self.m.nbytes + self.v.nbytes + self.row.nbytes + sum(t.nbytes for t in (self.col, self.rest) if t is not None) + 3 * 8
 
     def view(self, name: str | None = None) -> tuple[Any, ...]:
         """As _core takes it."""
@@ -85,6 +89,18 @@ class Packed:
         col = self.col.data_ptr() if self.col is not None else 0
         pointers = self.m.data_ptr(), self.v.data_ptr(), self.row.data_ptr(), col
         return (name, self.numel, cols, *self.bits, *pointers, self.m_corr, self.v_corr)
+
+    def keep_rest(self, dtype: torch.dtype | None) -> tuple[int, int]:
+        """From now on further bits of that many bits, or none; their width and address, as _core takes them."""
+        if dtype is None:
+            self.rest = None
+            return 0, 0
+        if self.rest is None:
+            self.rest = torch.zeros(self.shape, dtype=dtype)
+        elif self.rest.dtype != dtype:
+            wide = self.rest.to(torch.int16)
+            self.rest = wide * 256 if dtype == torch.int16 else ((wide.int() + 128) >> 8).clamp(max=127).to(dtype)
+        return 8 * self.rest.element_size(), self.rest.data_ptr()
 
     # ---- codes of the parameter's own shape ----
 
@@ -98,6 +114,8 @@ class Packed:
         out["row_factor"] = self.row.clone()
         if self.col is not None:
             out["col_factor"] = self.col.clone()
+        if self.rest is not None:
+            out["master_rest"] = self.rest.clone()
         out["bits"] = torch.tensor(self.bits, dtype=torch.uint8)
         out["correction"] = torch.tensor([self.m_corr, self.v_corr], dtype=torch.float64)
         out["step"] = torch.tensor(float(self.step))
@@ -125,6 +143,10 @@ class Packed:
         if numel and (int(signed.abs().max()) >= 1 << (bits[0] - 1) or (not alone and int(code[1].max()) >= 1 << bits[1])):
             raise InvalidError(f"{name}: codes that {bits} bits do not have")
         out = cls.empty(shape, (bits[0], bits[1]))
+        if "master_rest" in saved:
+            out.rest = _wanted(saved, "master_rest", shape, getattr(saved["master_rest"], "dtype", None), name).clone()
+            if out.rest.dtype not in MASTERS.values():
+                raise InvalidError(f"{name}: master_rest of {out.rest.dtype}")
         out.row, out.col = row.clone(), None if col is None else col.clone()
         out.step, out.m_corr, out.v_corr = int(steps), m_corr, v_corr
         for packed, c, b in zip((out.m, out.v), code, bits, strict=False):
@@ -156,10 +178,12 @@ class Packed:
         """The same moments in other widths."""
         if bits == self.bits:
             return self
-        return Packed.from_moments(self.shape, bits, self.moments(), self.step, (self.m_corr, self.v_corr), seed, number, name)
+        out = Packed.from_moments(self.shape, bits, self.moments(), self.step, (self.m_corr, self.v_corr), seed, number, name)
+        out.rest = self.rest
+        return out
 
 
-def _wanted(saved: dict[str, Any], key: str, shape: tuple[int, ...], dtype: torch.dtype, name: str) -> Tensor:
+def _wanted(saved: dict[str, Any], key: str, shape: tuple[int, ...], dtype: torch.dtype | None, name: str) -> Tensor:
     t = saved.get(key)
     if not isinstance(t, Tensor) or tuple(t.shape) != shape or t.dtype != dtype:
         what = f"{tuple(t.shape)} of {t.dtype}" if isinstance(t, Tensor) else type(t).__name__
