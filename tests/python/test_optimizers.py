@@ -409,3 +409,77 @@ def test_nothing_to_do_warns_of_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         SGD([nn.Parameter(torch.ones(3))], momentum=0.9).step()
+
+
+# ---- torch's operations in the place of the kernels ----
+
+SHAPES = [(40, 100), (16, 32), (300,), (5, 7), (), (0, 4), (70, 3, 5, 7), (33, 64)]
+RULES = [
+    (ckpress.torch.AdamW, {"lr": 1e-2, "weight_decay": 0.1}),
+    (ckpress.torch.AdamW, {"lr": 0.0, "eps": 0.0}),
+    (Adam, {"lr": 1e-2, "weight_decay": 0.1, "maximize": True, "betas": (0.8, 0.95)}),
+    (SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-2}),
+    (SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "maximize": True}),
+    (SGD, {"lr": 0.1, "momentum": 0.8, "dampening": 0.3}),
+    (Lion, {"lr": 1e-2, "weight_decay": 0.1}),
+]
+
+
+@pytest.fixture
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # many small operations: threads only wait for each other
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize("ours,options", RULES)
+def test_torchs_operations_give_the_kernels_bits(ours, options, bits):
+    """Weights, codes, factors and counts, through rising and falling factors, refits of columns, and gradients of no use."""
+    dtype, master = [(torch.float32, None), (torch.bfloat16, None), (torch.float16, None), (torch.bfloat16, "split8"), (torch.bfloat16, "split16")][bits % 5]
+    made = []
+    for by_torch in (False, True):
+        params = [nn.Parameter(torch.ones(s).to(dtype)) for s in SHAPES]
+        opt = ours(params, state_bits=bits, small=0, seed=3, master=master, **options)
+        opt._by_torch = by_torch
+        made.append((params, opt))
+    for i in range(17):
+        size = {5: 1e3, 8: 0.0}.get(i, 1e-2)
+        for params, opt in made:
+            g = torch.Generator().manual_seed(i)
+            for p in params:
+                p.grad = (torch.randn(p.shape, generator=g) * size * torch.randn(p.shape[-1:], generator=g).exp()).to(dtype)
+                if i == 14 and p.numel() > 200:
+                    p.grad.view(-1)[[3, 150]] = torch.tensor([float("nan"), float("-inf")], dtype=dtype)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                opt.step()
+        (a, x), (b, y) = made
+        assert all(torch.equal(p, q) for p, q in zip(a, b, strict=True)), i
+        assert (x.skipped, x.rows_raised) == (y.skipped, y.rows_raised)
+        for p, q in zip(a, b, strict=True):
+            one, other = x.ckpress_state(p), y.ckpress_state(q)
+            assert one.keys() == other.keys()
+            assert all(torch.equal(one[k], other[k]) for k in one), (i, tuple(p.shape))
+    assert x.skipped and x.rows_raised
+
+
+def test_torchs_operations_by_parts(monkeypatch):
+    from ckpress.torch import _torch_step
+
+    monkeypatch.setattr(_torch_step, "PART", 1000)
+    for ours, options in RULES[:4:3]:
+        out = []
+        for by_torch in (False, True):
+            params = [nn.Parameter(torch.ones(s)) for s in ((70, 90), (3000,))]
+            opt = ours(params, small=0, **options)
+            opt._by_torch = by_torch
+            for i in range(9):
+                for p in params:
+                    p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(i))
+                opt.step()
+            out.append((params, opt.state_dict()["state"]))
+        assert all(torch.equal(p, q) for p, q in zip(out[0][0], out[1][0], strict=True))
+        assert all(torch.equal(out[0][1][k][n], out[1][1][k][n]) for k in (0, 1) for n in out[0][1][k])

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim.adam import adam as torch_adam
 
 from ..errors import InvalidError, UnsupportedError
-from . import _optim_state
+from . import _optim_state, _torch_step
 from ._optim_state import MASTERS, WIDTHS, Packed
 
 _DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
@@ -38,7 +38,8 @@ class Resident(torch.optim.Optimizer):
 
     ``state_bits``: width of each moment, 2, 3, 4, 5, 6 or 8; or 32 (or None), torch's own step. An option of each group. Tensors of fewer than
     ``small`` elements get ``small_bits`` where that is more. Rounding is unbiased and depends on ``seed``, the step, the parameter's place
-    and the element alone: not on threads or the CPU. Parameters on a CPU, in f32, bf16 or f16 (bf16 weights are rounded without bias).
+    and the element alone: not on threads or the CPU. Parameters in f32, bf16 or f16 (bf16 weights are rounded without bias), on a CPU by a kernel in C;
+    elsewhere the same arithmetic in torch's operations, which takes several passes over memory.
 
     An element whose gradient is NaN, infinite or 2^40 and more stays as it is in that step, weight and moments; ``skipped`` counts
     them. ``state_dict()`` has codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of
@@ -52,6 +53,7 @@ class Resident(torch.optim.Optimizer):
     _moments: ClassVar[tuple[str, ...]]  # by the names that torch's class has for them
     _counts_steps: ClassVar[bool] = True  # torch's class does
     _rule: ClassVar[str]  # of _core.Optim
+    _by_torch: bool = False  # in torch's operations on a CPU too: for tests
     _torchs: ClassVar[dict[str, Any]]  # options of torch's groups that this class does not have
 
     def __init__(self, params: Any, defaults: dict[str, Any], refused: dict[str, Any], small: int, small_bits: Any) -> None:
@@ -105,7 +107,7 @@ class Resident(torch.optim.Optimizer):
             return
         if type(p) not in (torch.nn.Parameter, Tensor):
             raise UnsupportedError(f"{self._name}: {name} is a {type(p).__name__}: only plain tensors have state of a few bits; give its group state_bits=32")
-        if p.dtype not in _DTYPES or p.device.type != "cpu" or p.layout != torch.strided:
+        if p.dtype not in _DTYPES or p.device.type == "meta" or p.layout != torch.strided:
             raise UnsupportedError(f"{self._name}: {name} is {p.dtype} on {p.device}: not supported with state of a few bits; give its group state_bits=32")
 
     # ---- the step ----
@@ -120,6 +122,7 @@ class Resident(torch.optim.Optimizer):
         settings: list[tuple[Any, ...]] = []
         jobs: list[_Job] = []
         tensors: list[tuple[Any, ...]] = []
+        elsewhere: list[_torch_step.Job] = []
         wide: list[tuple[dict[str, Any], list[Tensor]]] = []
         number = 0
         for gi, group in enumerate(self.param_groups):
@@ -133,18 +136,21 @@ class Resident(torch.optim.Optimizer):
                     if stays_wide and not isinstance(self.state[p].get("packed"), Packed):
                         wide_here.append(p)
                     else:
-                        self._collect(p, name, bits, gi, number, jobs, tensors)
+                        self._collect(p, name, bits, gi, number, jobs, tensors, elsewhere)
                 number += 1
             if wide_here:
                 wide.append((group, wide_here))
-        self._finish(jobs, _optim_state.step(self._rule, settings, tensors) if tensors else [])
+        results = _optim_state.step(self._rule, settings, tensors) if tensors else []
+        jobs += [(j.packed, j.of, j.p, j.g) for j in elsewhere]
+        self._finish(jobs, results + _torch_step.step(self._rule, settings, elsewhere))
         for group, ps in wide:
             self._wide_step(group, ps)
         return loss
 
     def _collect(
-        self, p: Tensor, name: str, bits: tuple[int, int] | None, group: int, number: int, jobs: list[_Job], tensors: list[tuple[Any, ...]]
-    ) -> None:
+        self, p: Tensor, name: str, bits: tuple[int, int] | None, group: int, number: int, jobs: list[_Job], tensors: list[tuple[Any, ...]],
+        elsewhere: list[_torch_step.Job],
+    ) -> None:  # fmt: skip
         self._refuse(p, name, (8, 8))
         state = self.state[p]
         if "packed" not in state:
@@ -152,7 +158,8 @@ class Resident(torch.optim.Optimizer):
                 raise InvalidError(f"{self._name}: {name} has f32 state and its group now asks for fewer bits: load_state_dict(state_dict()) converts it")
             assert bits is not None
             state["packed"] = Packed.empty(tuple(p.shape), self._widths(p, bits))
-        packed: Packed = state["packed"]
+        packed: Packed = state["packed"].to(p.device)
+        state["packed"] = packed
         assert p.grad is not None
         if packed.shape != tuple(p.shape):
             raise InvalidError(f"{self._name}: {name} has changed its shape from {packed.shape} to {tuple(p.shape)}")
@@ -160,6 +167,9 @@ class Resident(torch.optim.Optimizer):
             raise UnsupportedError(f"{self._name}: {name} has a gradient of {p.grad.dtype}")
         here, grad = p.detach().contiguous(), p.grad.detach().contiguous()
         rest = packed.keep_rest(MASTERS[self.param_groups[group]["master"]] if p.dtype == torch.bfloat16 else None)
+        if p.device.type != "cpu" or self._by_torch:
+            elsewhere.append(_torch_step.Job(packed, p, here, grad, group, number))
+            return
         jobs.append((packed, p, here, grad))
         pointers = here.data_ptr(), grad.data_ptr(), *rest
         tensors.append((packed.view(name), group, number, packed.step + 1, 0, _DTYPES[p.dtype], _DTYPES[grad.dtype], *pointers))

@@ -83,6 +83,14 @@ class Packed:
         """Everything that is kept for the parameter, its step, corrections and further bits included."""
         return self.m.nbytes + self.v.nbytes + self.row.nbytes + sum(t.nbytes for t in (self.col, self.rest) if t is not None) + 3 * 8
 
+    def to(self, device: torch.device | str) -> Packed:
+        """The same on that device: itself where it is there."""
+        where = torch.device(device)
+        if self.m.device.type == where.type and where.index in (None, self.m.device.index):
+            return self
+        moved = {k: None if t is None else t.to(where) for k, t in (("m", self.m), ("v", self.v), ("row", self.row), ("col", self.col), ("rest", self.rest))}
+        return dataclasses.replace(self, **moved)  # type: ignore[arg-type]
+
     def view(self, name: str | None = None) -> tuple[Any, ...]:
         """As _core takes it."""
         cols, _ = layout(self.shape)
@@ -96,7 +104,7 @@ class Packed:
             self.rest = None
             return 0, 0
         if self.rest is None:
-            self.rest = torch.zeros(self.shape, dtype=dtype)
+            self.rest = torch.zeros(self.shape, dtype=dtype, device=self.m.device)
         elif self.rest.dtype != dtype:
             wide = self.rest.to(torch.int16)
             self.rest = wide * 256 if dtype == torch.int16 else ((wide.int() + 128) >> 8).clamp(max=127).to(dtype)
@@ -106,6 +114,9 @@ class Packed:
 
     def codes(self, moments: tuple[str, ...]) -> dict[str, Tensor]:
         """For a state_dict: m's and v's codes in uint8 of the parameter's shape (m's modulo 256), and small tensors."""
+        if self.m.device.type != "cpu":
+            small = ("bits", "correction", "step")
+            return {k: t if k in small else t.to(self.m.device) for k, t in self.to("cpu").codes(moments).items()}
         cols, _ = layout(self.shape)
         out = {}
         for moment, packed, bits, signed in zip(moments, (self.m, self.v), self.bits, (True, False), strict=False):
@@ -156,6 +167,8 @@ class Packed:
     # ---- moments as torch keeps them ----
 
     def moments(self) -> list[Tensor]:
+        if self.m.device.type != "cpu":
+            return [t.to(self.m.device) for t in self.to("cpu").moments()]
         out = [torch.empty(self.shape, dtype=torch.float32) for b in self.bits if b != 0]
         _core.Optim.read(self.view(), out[0].data_ptr(), out[1].data_ptr() if len(out) > 1 else 0)
         return out
