@@ -3,7 +3,7 @@
 
     python bench/optim_training.py [--seeds 3] [--only sgd,lion] [--steps 200]
 
-114,000 parameters, 8 windows a step, one thread; lr rises for 20 steps and falls to 5 % of its peak. A row each: held-out loss by seed, and the mean's distance
+124,672 parameters, 8 windows a step, one thread; lr rises for 20 steps and falls to 5 % of its peak. A row each: held-out loss by seed, and the mean's distance
 to that of f32. docs/decisions/0021 has a run's table.
 """
 
@@ -15,11 +15,10 @@ import pathlib
 import sys
 from typing import Any
 
+import ckpress.torch as resident
 import quality_data
 import torch
 from optimizers import Lion as PlainLion
-
-import ckpress.torch as resident
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "demo"))
 import model as demo

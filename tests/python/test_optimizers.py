@@ -12,10 +12,9 @@ import ckpress.torch
 import pytest
 import torch
 from ckpress import errors
+from ckpress.torch import SGD, Adam, Lion
 from test_adamw import net, same, train, weights
 from torch import nn
-
-from ckpress.torch import SGD, Adam, Lion
 
 
 class PlainLion(torch.optim.Optimizer):
