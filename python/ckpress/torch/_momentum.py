@@ -29,8 +29,8 @@ class SGD(_Momentum):
         optimizer = ckpress.torch.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
 
     Without momentum there is nothing to keep, and the step is torch's. ``state_bits``: 2, 3, 4, 5, 6 or 8; or 32 (or None), torch's own step with its
-    buffer in f32. An option of each group. Tensors of fewer than ``small`` elements get ``small_bits`` where that is more. Momentum and
-    dampening are 0 to 1. Everything else is as in :class:`AdamW`; the buffer goes to and comes from a ``torch.optim.SGD`` as moments do there.
+    buffer in f32. An option of each group. Tensors of fewer than ``small`` elements get ``small_bits`` where that is more. Fewer than
+    4 bits add noise that training notices. Momentum and dampening are 0 to 1. Everything else is as in :class:`AdamW`; the buffer goes to and comes from a ``torch.optim.SGD`` as moments do there.
     """
 
     _moments = ("momentum_buffer",)
