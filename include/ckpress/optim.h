@@ -25,20 +25,38 @@ extern "C" {
 /** Threads and scratch memory; no state of any parameter. Used by one thread at a time. */
 typedef struct ckp_optim ckp_optim;
 
-/** What torch.optim.AdamW calls lr, betas, eps, weight_decay and maximize; and the seed of rounding. */
+/** What torch.optim.AdamW and Adam call lr, betas, eps, weight_decay and maximize; and the seed of rounding. */
 typedef struct ckp_adamw {
     double lr;            /**< finite, 0 or more */
     double beta1, beta2;  /**< 0 or more, below 1 */
     double eps;           /**< finite, 0 or more */
     double weight_decay;  /**< decoupled: p is multiplied by 1 - lr * weight_decay; finite, 0 or more */
+    bool coupled;         /**< Adam: weight_decay * p is added to the gradient instead */
     bool maximize;
     uint64_t seed;
 } ckp_adamw;
+
+/**
+ * What torch.optim.SGD calls lr, momentum, dampening, nesterov, weight_decay and maximize; or Lion (Chen et al. 2023), whose step is the sign of
+ * `beta1` times the momentum and 1 - `beta1` times the gradient, and whose weight_decay is decoupled.
+ */
+typedef struct ckp_momentum {
+    double lr;            /**< finite, 0 or more */
+    double momentum;      /**< 0 to 1; Lion: beta2 */
+    double dampening;     /**< finite; not for Lion */
+    double weight_decay;  /**< finite, 0 or more */
+    bool nesterov;        /**< not for Lion */
+    bool maximize;
+    bool lion;
+    double beta1;         /**< Lion: 0 to 1 */
+    uint64_t seed;
+} ckp_momentum;
 
 /** One parameter, or the part of it that is here. Everything is the caller's. */
 typedef struct ckp_optim_tensor {
     const char *name;     /**< for errors; NULL: none */
     const ckp_adamw *how;
+    const ckp_momentum *momentum;  /**< in the place of `how`, for ckp_optim_momentum */
     uint64_t id;          /**< number of the parameter, the same on every rank */
     uint64_t step;        /**< of this step, counted from 1 */
     uint64_t numel;
@@ -47,14 +65,17 @@ typedef struct ckp_optim_tensor {
     ckp_dtype p_dtype;    /**< CKP_F32, CKP_BF16 (rounded without bias) or CKP_F16 (to nearest) */
     ckp_dtype g_dtype;    /**< the same three */
     void *p;              /**< contiguous */
+    unsigned rest_bits;   /**< CKP_BF16: 8 or 16 more bits of a master weight, which is updated in f32; 0: none */
+    void *rest;           /**< int8 or int16 an element, 0 at first: the bits of the master in f32 less those of p, which is the master to nearest, >> 16 - rest_bits.
+                               8 bits are rounded without bias. A p that was changed since is off by half of its last place at most. */
     const void *g;        /**< contiguous */
-    unsigned m_bits, v_bits;  /**< 2, 3, 4, 5, 6 or 8 */
+    unsigned m_bits, v_bits;  /**< 2, 3, 4, 5, 6 or 8; v_bits 0: there is no v, and m is a momentum with factors of its own */
     uint8_t *m, *v;       /**< ckp_optim_state_bytes each */
-    uint8_t *row;         /**< a factor a row */
-    int8_t *col;          /**< a factor a column, or NULL: all are 0 */
-    double m_corr, v_corr;    /**< in and out: 1 - beta^step of the moments as they are stored; 0 before the first step */
+    uint8_t *row;         /**< a factor a row; of a momentum: one for each 64 elements of each row, cols / 64 of them rounded up */
+    int8_t *col;          /**< a factor a column, or NULL: all are 0; of a momentum NULL */
+    double m_corr, v_corr;    /**< in and out: 1 - beta^step of the moments as they are stored (a momentum: 1); 0 before the first step */
     uint64_t unusable;    /**< out: elements that stayed as they were, as their gradient was NaN, infinite, or 2^40 and more */
-    uint64_t raised;      /**< out: rows whose codes were rewritten in this step because v grew beyond their grid */
+    uint64_t raised;      /**< out: rows whose codes were rewritten in this step because v grew beyond their grid (a momentum: factors that grew) */
 } ckp_optim_tensor;
 
 /**
@@ -69,10 +90,12 @@ CKP_API void ckp_optim_free(ckp_optim *o);
 CKP_API uint64_t ckp_optim_state_bytes(uint64_t numel, uint64_t cols, unsigned bits);
 
 /**
- * One step of AdamW. On CKP_EINVAL, CKP_ENOMEM and CKP_EFORK (the handle was made by another process) nothing was changed.
+ * One step of AdamW or Adam. On CKP_EINVAL, CKP_ENOMEM and CKP_EFORK (the handle was made by another process) nothing was changed.
  * No two tensors may share memory.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_optim_adamw(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err);
+/** One step of SGD with momentum, or of Lion: the same rules. v_bits are 0. */
+CKP_MUST_USE CKP_API ckp_status ckp_optim_momentum(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err);
 
 /** Codes of the first `numel` elements, a byte each: v's as they are, m's as int8. */
 CKP_MUST_USE CKP_API ckp_status ckp_optim_unpack(uint8_t *code, const uint8_t *packed, uint64_t numel, uint64_t cols, unsigned bits, bool is_signed,
@@ -81,13 +104,13 @@ CKP_MUST_USE CKP_API ckp_status ckp_optim_unpack(uint8_t *code, const uint8_t *p
 CKP_MUST_USE CKP_API ckp_status ckp_optim_pack(uint8_t *packed, const uint8_t *code, uint64_t numel, uint64_t cols, unsigned bits, ckp_error *err);
 
 /**
- * Moments as floats, as torch keeps them: not corrected. m and v may each be NULL.
+ * Moments as floats, as torch keeps them: not corrected. m and v may each be NULL. A momentum is m.
  * Of t: numel, cols, m_bits, v_bits, m, v, row, col, m_corr, v_corr are read.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_optim_read(const ckp_optim_tensor *t, float *m, float *v, ckp_error *err);
 /**
- * The reverse: codes and factors of these moments, rounded by (how->seed, step, id); m_corr and v_corr are the caller's to set before,
- * both above 0. v that is negative, or moments that are not finite: CKP_EINVAL, with nothing changed.
+ * The reverse: codes and factors of these moments, rounded by (seed, step, id); m_corr and v_corr are the caller's to set before,
+ * both above 0 (a momentum: m_corr alone, 1; v is NULL). v that is negative, or moments that are not finite: CKP_EINVAL, with nothing changed.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_optim_write(ckp_optim_tensor *t, const float *m, const float *v, ckp_error *err);
 

@@ -38,19 +38,56 @@ optim_dealloc(optim_object *self)
     Py_DECREF(type);
 }
 
+/* Settings of one group: a member by the rule. */
+typedef struct settings {
+    ckp_adamw adamw;
+    ckp_momentum momentum;
+} settings;
+
+/* (lr, beta1, beta2, eps, weight_decay, coupled, maximize, seed) */
 static bool
-how_from(ckp_adamw *h, PyObject *tuple)
+adamw_from(settings *s, PyObject *tuple)
 {
-    int maximize;
+    ckp_adamw *h = &s->adamw;
+    int coupled, maximize;
     unsigned long long seed;
-    if (!PyTuple_Check(tuple) || !PyArg_ParseTuple(tuple, "dddddpK", &h->lr, &h->beta1, &h->beta2, &h->eps, &h->weight_decay, &maximize, &seed)) {
-        if (PyErr_Occurred() == NULL)
-            PyErr_SetString(PyExc_TypeError, "settings must be a tuple");
+    if (!PyArg_ParseTuple(tuple, "dddddppK", &h->lr, &h->beta1, &h->beta2, &h->eps, &h->weight_decay, &coupled, &maximize, &seed))
         return false;
-    }
+    h->coupled = coupled != 0;
     h->maximize = maximize != 0;
     h->seed = seed;
     return true;
+}
+
+/* (lr, momentum, dampening, weight_decay, nesterov, maximize, lion, beta1, seed) */
+static bool
+momentum_from(settings *s, PyObject *tuple)
+{
+    ckp_momentum *h = &s->momentum;
+    int nesterov, maximize, lion;
+    unsigned long long seed;
+    if (!PyArg_ParseTuple(tuple, "ddddpppdK", &h->lr, &h->momentum, &h->dampening, &h->weight_decay, &nesterov, &maximize, &lion, &h->beta1, &seed))
+        return false;
+    h->nesterov = nesterov != 0;
+    h->maximize = maximize != 0;
+    h->lion = lion != 0;
+    h->seed = seed;
+    return true;
+}
+
+typedef struct rule {
+    bool (*from)(settings *s, PyObject *tuple);
+    ckp_status (*step)(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err);
+} rule;
+static const rule by_adamw = {adamw_from, ckp_optim_adamw}, by_momentum = {momentum_from, ckp_optim_momentum};
+
+static bool
+how_from(const rule *by, settings *s, PyObject *tuple)
+{
+    if (PyTuple_Check(tuple))
+        return by->from(s, tuple);
+    PyErr_SetString(PyExc_TypeError, "settings must be a tuple");
+    return false;
 }
 
 static void *
@@ -75,26 +112,29 @@ state_from(ckp_optim_tensor *t, PyObject *tuple)
     return true;
 }
 
-/* (state, index of settings, id, step, first, dtype of p, dtype of g, p, g) */
+/* (state, index of settings, id, step, first, dtype of p, dtype of g, p, g, bits of rest, rest) */
 static bool
-tensor_from(ckp_optim_tensor *t, PyObject *tuple, const ckp_adamw *how, size_t n_how)
+tensor_from(const rule *by, ckp_optim_tensor *t, PyObject *tuple, const settings *how, size_t n_how)
 {
     PyObject *state;
-    unsigned long long index, id, step, first, p, g;
+    unsigned long long index, id, step, first, p, g, rest;
     const char *p_dtype, *g_dtype;
-    if (!PyArg_ParseTuple(tuple, "O!KKKKssKK", &PyTuple_Type, &state, &index, &id, &step, &first, &p_dtype, &g_dtype, &p, &g) ||
+    if (!PyArg_ParseTuple(tuple, "O!KKKKssKKIK", &PyTuple_Type, &state, &index, &id, &step, &first, &p_dtype, &g_dtype, &p, &g, &t->rest_bits,
+                          &rest) ||
         !state_from(t, state))
         return false;
     if (index >= n_how) {
         PyErr_SetString(PyExc_IndexError, "no such settings");
         return false;
     }
-    t->how = &how[index];
+    t->how = by == &by_adamw ? &how[index].adamw : NULL;
+    t->momentum = by == &by_momentum ? &how[index].momentum : NULL;
     t->id = id;
     t->step = step;
     t->first = first;
     t->p = at(p);
     t->g = at(g);
+    t->rest = at(rest);
     return (t->p_dtype = ckpy_dtype_from(p_dtype)) != 0 && (t->g_dtype = ckpy_dtype_from(g_dtype)) != 0;
 }
 
@@ -110,35 +150,49 @@ results_of(const ckp_optim_tensor *t, size_t n)
     return list;
 }
 
-PyDoc_STRVAR(adamw_doc, "adamw(settings, tensors, /) -> list\n--\n\nOne step of AdamW; (m_corr, v_corr, unusable, raised) of each tensor.");
-
 static PyObject *
-optim_adamw(optim_object *self, PyObject *args)
+run_step(const rule *by, optim_object *self, PyObject *args)
 {
     PyObject *hows, *tensors, *out = NULL;
     ckp_error err;
     if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &hows, &PyList_Type, &tensors))
         return NULL;
     const size_t n_how = (size_t)PyList_Size(hows), n = (size_t)PyList_Size(tensors);
-    ckp_adamw *how = PyMem_Calloc(n_how + 1, sizeof *how);
+    settings *how = PyMem_Calloc(n_how + 1, sizeof *how);
     ckp_optim_tensor *t = PyMem_Calloc(n + 1, sizeof *t);
     bool ok = how != NULL && t != NULL;
     if (!ok)
         PyErr_NoMemory();
     for (size_t i = 0; ok && i < n_how; i++)
-        ok = how_from(&how[i], PyList_GetItem(hows, (Py_ssize_t)i));
+        ok = how_from(by, &how[i], PyList_GetItem(hows, (Py_ssize_t)i));
     for (size_t i = 0; ok && i < n; i++)
-        ok = tensor_from(&t[i], PyList_GetItem(tensors, (Py_ssize_t)i), how, n_how);
+        ok = tensor_from(by, &t[i], PyList_GetItem(tensors, (Py_ssize_t)i), how, n_how);
     if (ok) {
         ckp_status st;
         Py_BEGIN_ALLOW_THREADS
-        st = ckp_optim_adamw(self->optim, t, n, &err);
+        st = by->step(self->optim, t, n, &err);
         Py_END_ALLOW_THREADS
         out = st == CKP_OK ? results_of(t, n) : ckpy_raise(st, &err);
     }
     PyMem_Free(how);
     PyMem_Free(t);
     return out;
+}
+
+PyDoc_STRVAR(adamw_doc, "adamw(settings, tensors, /) -> list\n--\n\nOne step of AdamW or Adam; (m_corr, v_corr, unusable, raised) of each tensor.");
+
+static PyObject *
+optim_adamw(optim_object *self, PyObject *args)
+{
+    return run_step(&by_adamw, self, args);
+}
+
+PyDoc_STRVAR(momentum_doc, "momentum(settings, tensors, /) -> list\n--\n\nThe same of SGD with momentum, or Lion.");
+
+static PyObject *
+optim_momentum(optim_object *self, PyObject *args)
+{
+    return run_step(&by_momentum, self, args);
 }
 
 PyDoc_STRVAR(bytes_doc, "state_bytes(numel, cols, bits, /) -> int\n--\n\nBytes of a packed moment.");
@@ -185,7 +239,7 @@ optim_pack(PyObject *unused, PyObject *args)
     return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
 }
 
-PyDoc_STRVAR(read_doc, "read(state, m, v, /)\n--\n\nMoments as floats, not corrected; memory by address.");
+PyDoc_STRVAR(read_doc, "read(state, m, v, /)\n--\n\nMoments as floats, not corrected; memory by address, v's 0 where there is none.");
 
 static PyObject *
 optim_read(PyObject *unused, PyObject *args)
@@ -208,13 +262,18 @@ optim_write(PyObject *unused, PyObject *args)
 {
     PyObject *state;
     ckp_adamw how = {0};
+    ckp_momentum momentum = {0};
     ckp_optim_tensor t = {.how = &how};
     unsigned long long seed, id, step, m, v;
     ckp_error err;
     (void)unused;
     if (!PyArg_ParseTuple(args, "O!KKKKK", &PyTuple_Type, &state, &seed, &id, &step, &m, &v) || !state_from(&t, state))
         return NULL;
-    how.seed = seed;
+    how.seed = momentum.seed = seed;
+    if (t.v_bits == 0) {
+        t.how = NULL;
+        t.momentum = &momentum;
+    }
     t.id = id;
     t.step = step;
     const ckp_status st = ckp_optim_write(&t, at(m), at(v), &err);
@@ -223,6 +282,7 @@ optim_write(PyObject *unused, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"adamw", (PyCFunction)(void (*)(void))optim_adamw, METH_VARARGS, adamw_doc},
+    {"momentum", (PyCFunction)(void (*)(void))optim_momentum, METH_VARARGS, momentum_doc},
     {"state_bytes", optim_state_bytes, METH_VARARGS | METH_STATIC, bytes_doc},
     {"unpack", optim_unpack, METH_VARARGS | METH_STATIC, unpack_doc},
     {"pack", optim_pack, METH_VARARGS | METH_STATIC, pack_doc},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One step of AdamW over many tensors: everything is checked, everything is allocated, and only then anything is changed.
+ * What steps by all rules share, and the rule of AdamW and Adam: everything is checked, everything is allocated, and only then anything is changed.
  *
  * First, for tensors where it is time, column factors (a job a tensor); then the rows, in parts of about PART elements.
  */
@@ -15,33 +15,21 @@
 #include "base/float.h"
 #include "base/pool.h"
 #include "optim/half.h"
+#include "optim/job.h"
 #include "optim/pack.h"
-#include "optim/tensor.h"
 
 CKPI_NO_CONTRACT
 
 enum { PART = 1 << 17 };
 
-typedef struct task {
-    ckp_optim_tensor *t;
-    ckpi_o_shape shape;
-    ckpi_o_par par;
-    uint32_t key, p_key;
-    double m_corr, v_corr;               /* after the step */
-    bool fresh;                          /* no moments yet */
-    size_t part;                         /* rows of a part */
-    size_t parts;                        /* of this tensor and all before it */
-} task;
-
-typedef struct found { uint64_t unusable, raised; } found;
-
 struct ckp_optim {
     ckpi_pool *pool;
     unsigned threads;
     ckpi_o_work *work;                   /* a worker's each */
-    task *tasks;
-    found *found;                        /* a part's each */
+    ckpi_o_task *tasks;
+    ckpi_o_found *found;                 /* a part's each */
     size_t tasks_cap, found_cap;
+    const ckpi_o_rule *rule;             /* of this call */
 };
 
 ckp_status
@@ -82,8 +70,8 @@ ckp_optim_free(ckp_optim *o)
     free(o);
 }
 
-static ckp_status
-refuse(const ckp_optim_tensor *t, ckp_error *err, const char *why)
+ckp_status
+ckpi_o_refuse(const ckp_optim_tensor *t, ckp_error *err, const char *why)
 {
     const ckp_status st = ckpi_fail(err, CKP_EINVAL, "optim: %s", why);
     if (t->name != NULL)
@@ -97,26 +85,36 @@ is_float(ckp_dtype d)
     return d == CKP_F32 || d == CKP_BF16 || d == CKP_F16;
 }
 
-static bool
-not_negative(double x)
+bool
+ckpi_o_not_negative(double x)
 {
     return x >= 0.0 && x <= (double)FLT_MAX;
 }
 
 static ckp_status
-check(const ckp_optim_tensor *t, ckp_error *err)
+check_adamw(const ckp_optim_tensor *t, ckp_error *err)
 {
     const ckp_adamw *h = t->how;
-    if (h == NULL || t->step == 0)
-        return refuse(t, err, "no settings, or steps not counted from 1");
-    if (!not_negative(h->lr) || !not_negative(h->eps) || !not_negative(h->weight_decay))
-        return refuse(t, err, "lr, eps and weight_decay must be finite and not negative");
+    if (h == NULL || t->v_bits == 0)
+        return ckpi_o_refuse(t, err, "no settings, or no v");
+    if (!ckpi_o_not_negative(h->lr) || !ckpi_o_not_negative(h->eps) || !ckpi_o_not_negative(h->weight_decay))
+        return ckpi_o_refuse(t, err, "lr, eps and weight_decay must be finite and not negative");
     if (!(h->beta1 >= 0.0 && h->beta1 < 1.0 && h->beta2 >= 0.0 && h->beta2 < 1.0))
-        return refuse(t, err, "betas must be 0 or more and below 1");
+        return ckpi_o_refuse(t, err, "betas must be 0 or more and below 1");
+    return CKP_OK;
+}
+
+static ckp_status
+check(const ckp_optim_tensor *t, ckp_error *err)
+{
+    if (t->step == 0)
+        return ckpi_o_refuse(t, err, "steps are counted from 1");
     if (!is_float(t->p_dtype) || !is_float(t->g_dtype))
-        return refuse(t, err, "parameters and gradients must be float32, bfloat16 or float16");
+        return ckpi_o_refuse(t, err, "parameters and gradients must be float32, bfloat16 or float16");
     if (t->numel != 0 && (t->p == NULL || t->g == NULL))
-        return refuse(t, err, "no parameter or no gradient");
+        return ckpi_o_refuse(t, err, "no parameter or no gradient");
+    if (t->rest_bits != 0 && (t->p_dtype != CKP_BF16 || (t->rest_bits != 8 && t->rest_bits != 16) || (t->rest == NULL && t->numel != 0)))
+        return ckpi_o_refuse(t, err, "a master weight is bfloat16 with 8 or 16 more bits");
     return CKP_OK;
 }
 
@@ -133,19 +131,21 @@ power(double b, uint64_t n)
 
 /* What torch computes from uncorrected moments, in terms of corrected ones, m in units of h. */
 static void
-parameters(task *k)
+parameters(ckpi_o_task *k)
 {
     const ckp_adamw *h = k->t->how;
     ckpi_o_par *p = &k->par;
     k->m_corr = 1.0 - power(h->beta1, k->t->step);
     k->v_corr = 1.0 - power(h->beta2, k->t->step);
     const double unit = (double)k->shape.mg.h, gs = sqrt((1.0 - h->beta2) / k->v_corr), bm = (1.0 - h->beta1) / k->m_corr;
-    const double noise = (double)k->shape.vg.noise;
+    const double noise = (double)k->shape.vg.noise, l2 = h->coupled ? h->weight_decay : 0.0;
+    k->fresh = k->t->v_corr == 0.0;
     p->gs = (float)gs;
+    p->l2 = (float)(h->maximize ? -l2 : l2);
     p->am = (float)(h->beta1 * k->t->m_corr / k->m_corr * (double)CKPI_O_AGAIN);
     p->bm = (float)((h->maximize ? -bm : bm) / gs / unit);
     p->av = (float)(h->beta2 * k->t->v_corr / k->v_corr);
-    p->decay = (float)(1.0 - h->lr * h->weight_decay);
+    p->decay = (float)(h->coupled ? 1.0 : 1.0 - h->lr * h->weight_decay);
     p->root = (float)(noise / h->lr / unit);
     p->add = (float)(h->eps / h->lr / unit);
     if (!(p->root <= 0x1p100f)) {        /* lr next to nothing or nothing at all: p gets its decay alone */
@@ -157,38 +157,6 @@ parameters(task *k)
     p->vmant = k->shape.vg.mant;
     p->plain = p->gs * p->gs >= CKPI_O_G2_MIN;
     ckpi_o_par_tables(p);
-}
-
-/* Columns' factors are fitted to the first gradient, and then, at steps that are powers of two, to v. */
-static bool
-fits_columns(const ckp_optim_tensor *t)
-{
-    return t->col != NULL && t->numel > t->cols && (t->v_corr == 0.0 || (t->step & (t->step - 1)) == 0);
-}
-
-static ckp_status
-prepare(ckp_optim *o, ckp_optim_tensor *t, size_t n, size_t *cols, ckp_error *err)
-{
-    size_t parts = 0;
-    *cols = 0;
-    for (size_t i = 0; i < n; i++) {
-        task *k = &o->tasks[i];
-        ckp_status st = ckpi_o_shape_of(&k->shape, &t[i], err);
-        if (st == CKP_OK)
-            st = check(&t[i], err);
-        if (st != CKP_OK)
-            return st;
-        k->t = &t[i];
-        k->fresh = t[i].v_corr == 0.0;
-        parameters(k);
-        k->key = ckpi_o_key(&t[i], CKPI_O_USE_STEP);
-        k->p_key = ckpi_o_key(&t[i], CKPI_O_USE_P);
-        k->part = CKPI_MAX((size_t)PART / k->shape.cols, (size_t)1);
-        parts += (k->shape.rows + k->part - 1) / k->part;
-        k->parts = parts;
-        *cols = CKPI_MAX(*cols, k->shape.cols);
-    }
-    return CKP_OK;
 }
 
 static bool
@@ -204,8 +172,42 @@ reserve(void **at, size_t *cap, size_t n, size_t size)
     return true;
 }
 
-static const float *
-row_of_g(const ckp_optim_tensor *t, size_t at, size_t n, float *to)
+/* Columns' factors are fitted to the first gradient, and then, at steps that are powers of two, to v. */
+static bool
+fits_columns(const ckpi_o_task *k)
+{
+    const ckp_optim_tensor *t = k->t;
+    return t->col != NULL && t->numel > t->cols && (k->fresh || (t->step & (t->step - 1)) == 0);
+}
+
+static ckp_status
+prepare(ckp_optim *o, ckp_optim_tensor *t, size_t n, size_t *cols, ckp_error *err)
+{
+    size_t parts = 0;
+    *cols = 0;
+    for (size_t i = 0; i < n; i++) {
+        ckpi_o_task *k = &o->tasks[i];
+        ckp_status st = ckpi_o_shape_of(&k->shape, &t[i], err);
+        if (st == CKP_OK)
+            st = check(&t[i], err);
+        if (st == CKP_OK)
+            st = o->rule->check(&t[i], err);
+        if (st != CKP_OK)
+            return st;
+        k->t = &t[i];
+        o->rule->parameters(k);
+        k->key = ckpi_o_key(&t[i], CKPI_O_USE_STEP);
+        k->p_key = ckpi_o_key(&t[i], CKPI_O_USE_P);
+        k->part = CKPI_MAX((size_t)PART / k->shape.cols, (size_t)1);
+        parts += (k->shape.rows + k->part - 1) / k->part;
+        k->parts = parts;
+        *cols = CKPI_MAX(*cols, k->shape.cols);
+    }
+    return CKP_OK;
+}
+
+const float *
+ckpi_o_g_row(const ckp_optim_tensor *t, size_t at, size_t n, float *to)
 {
     if (t->g_dtype == CKP_F32)
         return (const float *)t->g + at;
@@ -213,37 +215,70 @@ row_of_g(const ckp_optim_tensor *t, size_t at, size_t n, float *to)
     return to;
 }
 
+static void *
+rest_at(const ckp_optim_tensor *t, size_t at)
+{
+    return (uint8_t *)t->rest + at * (t->rest_bits / 8);
+}
+
+float *
+ckpi_o_p_row(const ckp_optim_tensor *t, ckpi_o_work *w, size_t at, size_t n)
+{
+    if (t->p_dtype == CKP_F32)
+        return (float *)t->p + at;
+    const uint16_t *p = (const uint16_t *)t->p + at;
+    if (t->rest_bits != 0)
+        ckpi_split_up(w->p, p, rest_at(t, at), t->rest_bits, n);
+    else
+        ckpi_half_up(w->p, p, n, t->p_dtype);
+    return w->p;
+}
+
+void
+ckpi_o_p_back(const ckpi_o_task *k, const ckpi_o_work *w, size_t at, size_t n)
+{
+    const ckp_optim_tensor *t = k->t;
+    const uint32_t z = k->p_key + (uint32_t)(t->first + at) * CKPI_O_WALK;
+    if (t->rest_bits != 0)
+        ckpi_split_down((uint16_t *)t->p + at, rest_at(t, at), t->rest_bits, w->p, n, z);
+    else if (t->p_dtype != CKP_F32)
+        ckpi_half_down((uint16_t *)t->p + at, w->p, n, t->p_dtype, z);
+}
+
+static void
+fit_adamw(const ckpi_o_task *k, ckpi_o_work *w)
+{
+    if (!k->fresh) {
+        ckpi_o_refit(k->t, &k->shape, w, ckpi_o_key(k->t, CKPI_O_USE_REFIT));
+        return;
+    }
+    memset(w->sum, 0, k->shape.cols * sizeof *w->sum);
+    for (size_t i = 0; i < k->shape.rows; i++) {
+        const size_t len = ckpi_o_row_len(&k->shape, i);
+        ckpi_o_cols_of_floats(w->sum, len, ckpi_o_g_row(k->t, i * k->shape.cols, len, w->g), true);
+    }
+    ckpi_o_cols_fit(w->sum, k->shape.cols, k->t->col);
+}
+
 static void
 fit_columns(void *user, size_t index, unsigned worker)
 {
     ckp_optim *o = user;
-    task *k = &o->tasks[index];
-    ckpi_o_work *w = &o->work[worker];
-    if (!fits_columns(k->t))
+    if (!fits_columns(&o->tasks[index]))
         return;
     const ckpi_fpenv env = ckpi_fp_enter();
-    if (!k->fresh)
-        ckpi_o_refit(k->t, &k->shape, w, ckpi_o_key(k->t, CKPI_O_USE_REFIT));
-    else {
-        memset(w->sum, 0, k->shape.cols * sizeof *w->sum);
-        for (size_t i = 0; i < k->shape.rows; i++) {
-            const size_t len = ckpi_o_row_len(&k->shape, i);
-            ckpi_o_cols_of_floats(w->sum, len, row_of_g(k->t, i * k->shape.cols, len, w->g), true);
-        }
-        ckpi_o_cols_fit(w->sum, k->shape.cols, k->t->col);
-    }
+    o->rule->fit(&o->tasks[index], &o->work[worker]);
     ckpi_fp_leave(env);
 }
 
 static void
-step_row(const task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, found *f)
+step_adamw(const ckpi_o_task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, ckpi_o_found *f)
 {
     const ckpi_o_shape *s = &k->shape;
     ckp_optim_tensor *t = k->t;
     const size_t n = ckpi_o_row_len(s, i), at = i * s->cols;
     const uint32_t index = (uint32_t)(t->first + at);
     uint8_t *m = t->m + i * s->m_bytes, *v = t->v + i * s->v_bytes;
-    const bool wide = t->p_dtype == CKP_F32;
     const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
     /* codes of 8 bits are where they belong */
     int8_t *const km = t->m_bits == 8 ? (int8_t *)m : w->m;
@@ -252,14 +287,12 @@ step_row(const task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, found *
         pk->unpack_signed(km, m, n, t->m_bits);
     if (t->v_bits != 8)
         pk->unpack(kv, v, n, t->v_bits);
-    if (!wide)
-        ckpi_half_up(w->p, (const uint16_t *)t->p + at, n, t->p_dtype);
     const ckpi_o_row r = {
         .row = t->row[i] != 0 ? t->row[i] : CKPI_O_ROW_MIN,
         .col = w->col,
         .z = k->key + index * CKPI_O_WALK,
-        .p = wide ? (float *)t->p + at : w->p,
-        .g = row_of_g(t, at, n, w->g),
+        .p = ckpi_o_p_row(t, w, at, n),
+        .g = ckpi_o_g_row(t, at, n, w->g),
         .m = km,
         .v = kv,
         .raw = w->raw,
@@ -267,8 +300,7 @@ step_row(const task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, found *
     const ckpi_o_seen seen = ops->step(n, &k->par, &r);
     f->unusable += seen.unusable;
     f->raised += ckpi_o_row_end(&s->mg, &s->vg, n, r.z, seen.raw_max, w->raw, km, kv, &t->row[i]);
-    if (!wide)
-        ckpi_half_down((uint16_t *)t->p + at, w->p, n, t->p_dtype, k->p_key + index * CKPI_O_WALK);
+    ckpi_o_p_back(k, w, at, n);
     if (t->m_bits != 8)
         pk->pack(m, (const uint8_t *)km, n, t->m_bits);
     if (t->v_bits != 8)
@@ -281,16 +313,16 @@ step_part(void *user, size_t index, unsigned worker)
     ckp_optim *o = user;
     ckpi_o_work *w = &o->work[worker];
     const ckpi_o_ops *ops = ckpi_o_pick(ckpi_cpu());
-    const task *k = o->tasks;
+    const ckpi_o_task *k = o->tasks;
     while (k->parts <= index)
         k++;
     const size_t before = k == o->tasks ? 0 : k[-1].parts, first = (index - before) * k->part;
     const size_t end = CKPI_MIN(first + k->part, k->shape.rows);
     const ckpi_fpenv env = ckpi_fp_enter();
-    ckpi_o_work_cols(w, k->t, k->shape.cols);
-    o->found[index] = (found){0, 0};
+    ckpi_o_cols_up(w->col, k->t->col, k->shape.cols);
+    o->found[index] = (ckpi_o_found){0, 0};
     for (size_t i = first; i < end; i++)
-        step_row(k, ops, w, i, &o->found[index]);
+        o->rule->row(k, ops, w, i, &o->found[index]);
     ckpi_fp_leave(env);
 }
 
@@ -298,7 +330,7 @@ static void
 finish(ckp_optim *o, size_t n)
 {
     for (size_t i = 0, part = 0; i < n; i++) {
-        const task *k = &o->tasks[i];
+        const ckpi_o_task *k = &o->tasks[i];
         k->t->unusable = k->t->raised = 0;
         for (; part < k->parts; part++) {
             k->t->unusable += o->found[part].unusable;
@@ -310,14 +342,12 @@ finish(ckp_optim *o, size_t n)
 }
 
 ckp_status
-ckp_optim_adamw(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err)
+ckpi_o_run(ckp_optim *o, ckp_optim_tensor *t, size_t n, const ckpi_o_rule *rule, ckp_error *err)
 {
-    ckpi_error_clear(err);
-    if (o == NULL || (t == NULL && n != 0))
-        return ckpi_fail(err, CKP_EINVAL, "optim_adamw: NULL argument");
     if (n == 0)
         return CKP_OK;
     size_t cols = 0;
+    o->rule = rule;
     bool room = reserve((void **)&o->tasks, &o->tasks_cap, n, sizeof *o->tasks);
     if (room) {
         const ckp_status st = prepare(o, t, n, &cols, err);
@@ -331,7 +361,7 @@ ckp_optim_adamw(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err)
         return ckpi_fail(err, CKP_ENOMEM, "optim: out of memory");
     bool fits = false;
     for (size_t i = 0; i < n; i++)
-        fits = fits || fits_columns(&t[i]);
+        fits = fits || (rule->fit != NULL && fits_columns(&o->tasks[i]));
     ckp_status st = CKP_OK;
     if (fits)
         st = ckpi_pool_run(o->pool, n, fit_columns, o, err);
@@ -340,4 +370,14 @@ ckp_optim_adamw(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err)
     if (st == CKP_OK)
         finish(o, n);
     return st;
+}
+
+ckp_status
+ckp_optim_adamw(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err)
+{
+    static const ckpi_o_rule rule = {check_adamw, parameters, fit_adamw, step_adamw};
+    ckpi_error_clear(err);
+    if (o == NULL || (t == NULL && n != 0))
+        return ckpi_fail(err, CKP_EINVAL, "optim_adamw: NULL argument");
+    return ckpi_o_run(o, t, n, &rule, err);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Grids by width; docs/decisions/0018 has what was tried. */
+/* Grids by width; docs/decisions/0018 and 0021 have what was tried. */
 #include <math.h>
 #include "base/float.h"
 #include "optim/kern.h"
@@ -16,6 +16,29 @@ ckpi_mgrid_of(unsigned bits)
     ckpi_mgrid g = {.mant = rows[bits].mant, .top = (1u << (bits - 1)) - 1, .narrow = bits <= 4};
     g.h = rows[bits].top / ckpi_mgrid_value(&g, (int)g.top) / 1.20710678f / CKPI_O_AGAIN;
     return g;
+}
+
+ckpi_mgrid
+ckpi_momentum_grid_of(unsigned bits)
+{
+    static const unsigned mant[9] = {[4] = 1, [5] = 2, [6] = 3, [8] = 4};
+    return (ckpi_mgrid){.mant = mant[bits], .top = (1u << (bits - 1)) - 1, .h = 1.0f, .narrow = bits <= 4};
+}
+
+uint32_t
+ckpi_o_factor_of(const ckpi_mgrid *g, uint32_t max)
+{
+    const int32_t above = (int32_t)max - (int32_t)ckpi_f32_bits(ckpi_mgrid_value(g, (int)g->top)), octave = 1 << 23;
+    const int32_t e = 127 + (above >= 0 ? (above + octave - 1) / octave : above / octave);
+    return e < (int32_t)CKPI_O_ROW_MIN ? CKPI_O_ROW_MIN : e > (int32_t)CKPI_O_FACTOR_MAX ? CKPI_O_FACTOR_MAX : (uint32_t)e;
+}
+
+uint8_t
+ckpi_o_factor_after(const ckpi_mgrid *g, uint32_t max, uint8_t was, ckpi_o_mseen *seen)
+{
+    const uint32_t now = ckpi_o_factor_of(g, max);
+    seen->raised += was > CKPI_O_ROW_MIN && now > was;
+    return (uint8_t)now;
 }
 
 float
@@ -50,12 +73,25 @@ ckpi_vgrid_of(unsigned bits)
     return (ckpi_vgrid){mant[bits], (1u << bits) - 1, noise[mant[bits]]};
 }
 
+static void
+m_table(float *by_code, const ckpi_mgrid *g, float am)
+{
+    for (int i = 0; i < 16; i++)
+        by_code[i] = g->narrow ? ckpi_mgrid_times(g, i < 8 ? i : i - 16, am) : 0.0f;
+}
+
 void
 ckpi_o_par_tables(ckpi_o_par *p)
 {
+    m_table(p->m_by_code, &p->m, p->am);
     for (int i = 0; i < 16; i++) {
-        p->m_by_code[i] = p->m.narrow ? ckpi_mgrid_times(&p->m, i < 8 ? i : i - 16, p->am) : 0.0f;
         p->v_by_code[i] = i == 0 ? 0.0f : p->av * (float)(1u << i);
         p->root_by_code[i] = ckpi_f32_from_bits(ckpi_o_root_bits((uint32_t)i << 22));
     }
+}
+
+void
+ckpi_o_mpar_tables(ckpi_o_mpar *p)
+{
+    m_table(p->m_by_code, &p->m, 1.0f);
 }

@@ -12,6 +12,10 @@
  *       So m needs no scales of its own. Encoding multiplies by 1.03 / s, whose bits are a constant less half of v's exponent, as those of s are
  *       one and half of it: mantissas 1 + a and 1.5 + a, 1.5 + a and 1 + a, whose product is the same for even and odd exponents; a is
  *       chosen so that odd ones are sqrt(2).
+ *
+ * A momentum without v (SGD, Lion) has the same codes with more room, and factors of its own, one for CKPI_O_BLOCK elements of a row: code k is
+ * sign(k) * y(|k|) * 2^(factor - 127). A factor is the smallest under which the block's largest element fits: all of the block is known before it is coded.
+ *
  * raw   v's new codes before the row's factor follows them (row.c): may be above the grid's top, never below 1 where v > 0.
  *
  * Random numbers: x of z = key + index * CKPI_O_WALK, index that of the element in the whole parameter. v takes x's low bits, m those of x ^ z.
@@ -25,6 +29,8 @@
 
 #define CKPI_O_WALK 0x9e3779b9u
 #define CKPI_O_MUL 0x7feb352du
+#define CKPI_O_BLOCK 64u             /* elements under a factor of a momentum's; docs/decisions/0021 */
+#define CKPI_O_FACTOR_MAX 200u       /* such a factor is 0, before there is any, or CKPI_O_ROW_MIN up to this: 2^73 and more */
 /* Row factors are 17 to 239, columns' -16 to 15, and v is below 2^80: e is 1 to 254, and every code a normal float. */
 #define CKPI_O_ROW_MIN 17u
 #define CKPI_O_ROW_MAX 239u
@@ -53,6 +59,8 @@ typedef struct ckpi_vgrid {
 /* Grids of a width that ckpi_o_pack_known. */
 ckpi_mgrid ckpi_mgrid_of(unsigned bits);
 ckpi_vgrid ckpi_vgrid_of(unsigned bits);
+/* The grid of a momentum that has no v beside it: h is 1. */
+ckpi_mgrid ckpi_momentum_grid_of(unsigned bits);
 /* sign(k) * y(|k|) */
 float ckpi_mgrid_value(const ckpi_mgrid *g, int k);
 /* The same times a, rounded once. */
@@ -60,7 +68,7 @@ float ckpi_mgrid_times(const ckpi_mgrid *g, int k, float a);
 
 /* m in units of h. */
 typedef struct ckpi_o_par {
-    float gs;                        /* g' = gs * g */
+    float gs, l2;                    /* g' = gs * (g + l2 * p) */
     /* am includes 1 / 1.03; the last + or - of each, and sqrt(v) * root + add, is one operation with the last product before it (fmaf) */
     float am, bm;                    /* m = am * m + bm * g' */
     float av;                        /* v = av * v + g' * g' */
@@ -72,6 +80,36 @@ typedef struct ckpi_o_par {
     float v_by_code[16];             /* av * 2^code, 0 for 0: where v has no mantissa bits */
     float root_by_code[16];          /* there: s, less what e adds to its bits */
 } ckpi_o_par;
+
+typedef struct ckpi_o_mpar {
+    float sign, l2;                  /* g' = sign * g + l2 * p */
+    float am, bm;                    /* m' = am * m + bm * g' */
+    float cm, cg;                    /* u = cm * m' + cg * g'; Lion: u = sign(cm * m + cg * g') */
+    float decay, lr;                 /* p = p * decay - lr * u */
+    bool lion;
+    ckpi_mgrid m;
+    float m_by_code[16];             /* as above, by the low bits of k: where m is narrow */
+} ckpi_o_mpar;
+
+typedef struct ckpi_o_mrow {
+    uint8_t *factor;                 /* a block's each, in and out */
+    uint32_t z;                      /* of the first element */
+    float *p;
+    const float *g;
+    int8_t *m;                       /* k, in and out */
+} ckpi_o_mrow;
+
+typedef struct ckpi_o_mseen {
+    uint32_t raised;                 /* factors that grew */
+    uint32_t unusable;
+} ckpi_o_mseen;
+
+/* Part of a block: m' and the largest bits(|m'|), which go on from *max. Returns how many gradients are of no use. */
+uint32_t ckpi_o_move_ref(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r, float s, float *fresh, uint32_t *max);
+/* Codes of fresh, times per_s, rounded by the random numbers from z on. */
+void ckpi_o_code_ref(size_t n, const ckpi_mgrid *g, const float *fresh, float per_s, uint32_t z, int8_t *to);
+/* A block's factor after the step. */
+uint8_t ckpi_o_factor_after(const ckpi_mgrid *g, uint32_t max, uint8_t was, ckpi_o_mseen *seen);
 
 /* The tables, from the rest. */
 void ckpi_o_par_tables(ckpi_o_par *p);
@@ -96,11 +134,16 @@ typedef struct ckpi_o_ops {
     const char *name;
     uint32_t needs;
     ckpi_o_seen (*step)(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);
+    ckpi_o_mseen (*momentum)(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r);
 } ckpi_o_ops;
 
-ckpi_o_seen ckpi_o_step_ref(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);
-ckpi_o_seen ckpi_o_step_avx2(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);
-ckpi_o_seen ckpi_o_step_avx512(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);
+#define CKPI_O_KERNELS(isa)                                                                 \
+    ckpi_o_seen ckpi_o_step_##isa(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);    \
+    ckpi_o_mseen ckpi_o_momentum_##isa(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r)
+CKPI_O_KERNELS(ref);
+CKPI_O_KERNELS(avx2);
+CKPI_O_KERNELS(avx512);
+#undef CKPI_O_KERNELS
 
 /* Best that the CPU word allows; never NULL. */
 const ckpi_o_ops *ckpi_o_pick(uint32_t cpu);
@@ -134,6 +177,23 @@ ckpi_o_v_code(uint32_t vbits, uint32_t x, uint32_t e23, unsigned mant)
     return vbits == 0 ? 0 : (uint32_t)(code < 1 ? 1 : code);
 }
 
-/* Code of m (in units of h) where 1.03 / s is per_s, rounded by the low bits of y. */
+/* What a factor stands for, 0 for none yet, and the inverse of that. */
+static inline uint32_t
+ckpi_o_factor_bits(uint32_t factor)
+{
+    return (factor != 0 ? factor : CKPI_O_ROW_MIN) << 23;
+}
+
+static inline uint32_t
+ckpi_o_per_factor_bits(uint32_t factor)
+{
+    return (254u - factor) << 23;
+}
+
+/* The factor where the largest bits(|m'|) are max. */
+uint32_t ckpi_o_factor_of(const ckpi_mgrid *g, uint32_t max);
+void ckpi_o_mpar_tables(ckpi_o_mpar *p);
+
+/* Code of m where the grid's unit is 1 / per_s (with v: m in units of h, and 1.03 / s), rounded by the low bits of y. */
 int8_t ckpi_o_m_code(const ckpi_mgrid *g, float m, float per_s, uint32_t y);
 #endif

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/alloc.h"
+#include "base/bytes.h"
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "base/float.h"
@@ -77,6 +78,16 @@ read_row(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w,
     }
 }
 
+static void
+read_momentum(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w, size_t i, float *m)
+{
+    const size_t n = ckpi_o_row_len(s, i);
+    const uint8_t *factor = t->row + i * ckpi_o_blocks(s->cols);
+    ckpi_o_pack_pick(ckpi_cpu())->unpack_signed(w->m, t->m + i * s->m_bytes, n, t->m_bits);
+    for (size_t j = 0; j < n; j++)
+        m[j] = ckpi_mgrid_value(&s->mg, w->m[j]) * ckpi_f32_from_bits(ckpi_o_factor_bits(factor[j / CKPI_O_BLOCK]));
+}
+
 ckp_status
 ckp_optim_read(const ckp_optim_tensor *t, float *m, float *v, ckp_error *err)
 {
@@ -89,9 +100,12 @@ ckp_optim_read(const ckp_optim_tensor *t, float *m, float *v, ckp_error *err)
     if (st != CKP_OK)
         return st;
     const ckpi_fpenv env = ckpi_fp_enter();
-    ckpi_o_work_cols(&w, t, s.cols);
+    ckpi_o_cols_up(w.col, t->col, s.cols);
     for (size_t i = 0; i < s.rows; i++)
-        read_row(t, &s, &w, i, m == NULL ? NULL : m + i * s.cols, v == NULL ? NULL : v + i * s.cols);
+        if (t->v_bits == 0 && m != NULL)
+            read_momentum(t, &s, &w, i, m + i * s.cols);
+        else if (t->v_bits != 0)
+            read_row(t, &s, &w, i, m == NULL ? NULL : m + i * s.cols, v == NULL ? NULL : v + i * s.cols);
     ckpi_fp_leave(env);
     ckpi_o_work_free(&w);
     return CKP_OK;
@@ -100,10 +114,31 @@ ckp_optim_read(const ckp_optim_tensor *t, float *m, float *v, ckp_error *err)
 static bool
 moments_hold(const ckp_optim_tensor *t, const float *m, const float *v)
 {
+    const bool alone = t->v_bits == 0;
     for (uint64_t i = 0; i < t->numel; i++)
-        if (!isfinite(m[i]) || !(v[i] >= 0.0f && (double)v[i] / t->v_corr < 0x1p80))
+        if (!isfinite(m[i]) || (alone && !(fabsf(m[i]) < 0x1p80f)))
+            return false;
+    for (uint64_t i = 0; !alone && i < t->numel; i++)
+        if (!(v[i] >= 0.0f && (double)v[i] / t->v_corr < 0x1p80))
             return false;
     return true;
+}
+
+static void
+write_momentum(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w, size_t i, const float *m, uint32_t key)
+{
+    const size_t n = ckpi_o_row_len(s, i);
+    const uint32_t z = key + (uint32_t)(t->first + i * t->cols) * CKPI_O_WALK;
+    for (size_t at = 0; at < n; at += CKPI_O_BLOCK) {
+        const size_t len = CKPI_MIN(n - at, (size_t)CKPI_O_BLOCK);
+        uint8_t *f = &t->row[i * ckpi_o_blocks(s->cols) + at / CKPI_O_BLOCK];
+        uint32_t max = 0;
+        for (size_t j = at; j < at + len; j++)
+            max = CKPI_MAX(max, ckpi_f32_bits(m[j]) & 0x7fffffffu);
+        *f = (uint8_t)ckpi_o_factor_of(&s->mg, max);
+        ckpi_o_code_ref(len, &s->mg, m + at, ckpi_f32_from_bits(ckpi_o_per_factor_bits(*f)), z + (uint32_t)at * CKPI_O_WALK, w->m + at);
+    }
+    ckpi_o_pack_pick(ckpi_cpu())->pack(t->m + i * s->m_bytes, (const uint8_t *)w->m, n, t->m_bits);
 }
 
 static void
@@ -133,10 +168,10 @@ ckp_optim_write(ckp_optim_tensor *t, const float *m, const float *v, ckp_error *
     ckpi_error_clear(err);
     ckpi_o_shape s;
     ckpi_o_work w = {0};
-    if (t == NULL || t->how == NULL || (t->numel != 0 && (m == NULL || v == NULL)))
+    if (t == NULL || (t->v_bits != 0 ? t->how == NULL : t->momentum == NULL) || (t->numel != 0 && (m == NULL || (v == NULL && t->v_bits != 0))))
         return ckpi_fail(err, CKP_EINVAL, "optim_write: NULL argument");
     ckp_status st = ckpi_o_shape_of(&s, t, err);
-    if (st == CKP_OK && !(t->m_corr > 0.0 && t->v_corr > 0.0 && moments_hold(t, m, v))) {
+    if (st == CKP_OK && !(t->m_corr > 0.0 && (t->v_bits == 0 || t->v_corr > 0.0) && moments_hold(t, m, v))) {
         st = ckpi_fail(err, CKP_EINVAL, "optim: moments must be finite, second ones not negative, and steps counted");
         if (t->name != NULL)
             ckpi_fail_tensor(err, t->name);
@@ -146,7 +181,7 @@ ckp_optim_write(ckp_optim_tensor *t, const float *m, const float *v, ckp_error *
     if (st != CKP_OK)
         return st;
     const ckpi_fpenv env = ckpi_fp_enter();
-    if (t->col != NULL) {
+    if (t->col != NULL && t->v_bits != 0) {
         for (size_t i = 0; i < s.rows; i++)
             ckpi_o_cols_of_floats(w.sum, ckpi_o_row_len(&s, i), v + i * s.cols, false);
         if (s.rows > 1)
@@ -154,9 +189,12 @@ ckp_optim_write(ckp_optim_tensor *t, const float *m, const float *v, ckp_error *
         else
             memset(t->col, 0, s.cols);
     }
-    ckpi_o_work_cols(&w, t, s.cols);
+    ckpi_o_cols_up(w.col, t->col, s.cols);
     for (size_t i = 0; i < s.rows; i++)
-        write_row(t, &s, &w, i, m + i * s.cols, v + i * s.cols, ckpi_o_key(t, CKPI_O_USE_WRITE));
+        if (t->v_bits != 0)
+            write_row(t, &s, &w, i, m + i * s.cols, v + i * s.cols, ckpi_o_key(t, CKPI_O_USE_WRITE));
+        else
+            write_momentum(t, &s, &w, i, m + i * s.cols, ckpi_o_key(t, CKPI_O_USE_WRITE));
     ckpi_fp_leave(env);
     ckpi_o_work_free(&w);
     return CKP_OK;

@@ -12,4 +12,5 @@ CKPI_NO_CONTRACT
 
 #define NAME(f) f##_avx512
 #include "optim/step_kern.inc"
+#include "optim/momentum_kern.inc"
 #endif

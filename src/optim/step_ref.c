@@ -6,14 +6,19 @@
 
 CKPI_NO_CONTRACT
 
+static bool
+usable(float g)
+{
+    return (ckpi_f32_bits(g) & 0x7fffffffu) < CKPI_O_GRAD_END;
+}
+
 static void
-element(const ckpi_o_par *par, const ckpi_o_row *r, size_t i)
+element(const ckpi_o_par *par, const ckpi_o_row *r, size_t i, float g)
 {
     const unsigned shift = 23 - par->vmant;
     const uint32_t e22 = (r->row << 22) + r->col[i], e23 = e22 << 1, z = r->z + (uint32_t)i * CKPI_O_WALK, x = ckpi_o_random(z);
     const uint32_t c = r->v[i], was = c != 0 ? (c << shift) + e23 : 0;
     const float s = ckpi_f32_from_bits(ckpi_o_root_bits((c >> par->vmant << 22) + e22));
-    const float g = par->gs * r->g[i];
     const float m = fmaf(par->bm, g, ckpi_mgrid_times(&par->m, r->m[i], par->am) * s);
     const float v = fmaf(g, g, par->av * ckpi_f32_from_bits(was));
     r->p[i] = fmaf(r->p[i], par->decay, -(m / fmaf(sqrtf(v), par->root, par->add)));
@@ -28,13 +33,62 @@ ckpi_o_step_ref(size_t n, const ckpi_o_par *par, const ckpi_o_row *r)
 {
     ckpi_o_seen seen = {0, 0};
     for (size_t i = 0; i < n; i++) {
-        if ((ckpi_f32_bits(r->g[i]) & 0x7fffffffu) < CKPI_O_GRAD_END)
-            element(par, r, i);
+        const float g = par->l2 != 0.0f ? r->g[i] + par->l2 * r->p[i] : r->g[i];
+        if (usable(g))
+            element(par, r, i, par->gs * g);
         else {
             r->raw[i] = r->v[i];
             seen.unusable++;
         }
         seen.raw_max = seen.raw_max > r->raw[i] ? seen.raw_max : r->raw[i];
+    }
+    return seen;
+}
+
+/* p's new value and m'. */
+static float
+move(const ckpi_o_mpar *par, const ckpi_o_mrow *r, size_t i, float m, float g)
+{
+    const float now = par->am * m + par->bm * g, u = par->cm * (par->lion ? m : now) + par->cg * g;
+    const float by = !par->lion ? par->lr * u : u > 0.0f ? par->lr : u < 0.0f ? -par->lr : 0.0f;
+    r->p[i] = r->p[i] * par->decay - by;
+    return now;
+}
+
+uint32_t
+ckpi_o_move_ref(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r, float s, float *fresh, uint32_t *max)
+{
+    uint32_t unusable = 0;
+    for (size_t i = 0; i < n; i++) {
+        const float m = ckpi_mgrid_value(&par->m, r->m[i]) * s, g = par->sign * r->g[i] + par->l2 * r->p[i];
+        fresh[i] = usable(g) ? move(par, r, i, m, g) : m;
+        unusable += !usable(g);
+        const uint32_t size = ckpi_f32_bits(fresh[i]) & 0x7fffffffu;
+        *max = *max > size ? *max : size;
+    }
+    return unusable;
+}
+
+void
+ckpi_o_code_ref(size_t n, const ckpi_mgrid *g, const float *fresh, float per_s, uint32_t z, int8_t *to)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = ckpi_o_m_code(g, fresh[i], per_s, ckpi_o_random(z + (uint32_t)i * CKPI_O_WALK));
+}
+
+ckpi_o_mseen
+ckpi_o_momentum_ref(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r)
+{
+    ckpi_o_mseen seen = {0, 0};
+    float fresh[CKPI_O_BLOCK];
+    for (size_t at = 0; at < n; at += CKPI_O_BLOCK) {
+        const size_t len = n - at < CKPI_O_BLOCK ? n - at : CKPI_O_BLOCK;
+        const ckpi_o_mrow b = {.p = r->p + at, .g = r->g + at, .m = r->m + at};
+        uint8_t *const f = &r->factor[at / CKPI_O_BLOCK];
+        uint32_t max = 0;
+        seen.unusable += ckpi_o_move_ref(len, par, &b, ckpi_f32_from_bits(ckpi_o_factor_bits(*f)), fresh, &max);
+        *f = ckpi_o_factor_after(&par->m, max, *f, &seen);
+        ckpi_o_code_ref(len, &par->m, fresh, ckpi_f32_from_bits(ckpi_o_per_factor_bits(*f)), r->z + (uint32_t)at * CKPI_O_WALK, b.m);
     }
     return seen;
 }

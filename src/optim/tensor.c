@@ -24,11 +24,12 @@ ckp_status
 ckpi_o_shape_of(ckpi_o_shape *s, const ckp_optim_tensor *t, ckp_error *err)
 {
     const char *wrong = NULL;
-    if (!ckpi_o_pack_known(t->m_bits) || !ckpi_o_pack_known(t->v_bits))
+    const bool alone = t->v_bits == 0;       /* a momentum without v */
+    if (!ckpi_o_pack_known(t->m_bits) || !(alone || ckpi_o_pack_known(t->v_bits)))
         wrong = "bits of a moment must be 2, 3, 4, 5, 6 or 8";
     else if (t->cols == 0 || t->cols > CKPI_O_COLS_MAX || t->numel > (uint64_t)INT64_MAX / 8)
         wrong = "rows of no or too many elements";
-    else if (t->numel != 0 && (t->m == NULL || t->v == NULL || t->row == NULL))
+    else if (t->numel != 0 && (t->m == NULL || (t->v == NULL && !alone) || t->row == NULL))
         wrong = "no memory for its state";
     else if (!(t->m_corr >= 0.0 && t->m_corr <= 1.0 && t->v_corr >= 0.0 && t->v_corr <= 1.0))
         wrong = "corrections must be 0 to 1";
@@ -43,7 +44,7 @@ ckpi_o_shape_of(ckpi_o_shape *s, const ckp_optim_tensor *t, ckp_error *err)
     s->last = s->rows != 0 ? (size_t)(t->numel - (s->rows - 1) * t->cols) : 0;
     s->m_bytes = ckpi_o_pack_bytes(s->cols, t->m_bits);
     s->v_bytes = ckpi_o_pack_bytes(s->cols, t->v_bits);
-    s->mg = ckpi_mgrid_of(t->m_bits);
+    s->mg = alone ? ckpi_momentum_grid_of(t->m_bits) : ckpi_mgrid_of(t->m_bits);
     s->vg = ckpi_vgrid_of(t->v_bits);
     return CKP_OK;
 }
@@ -51,7 +52,7 @@ ckpi_o_shape_of(ckpi_o_shape *s, const ckp_optim_tensor *t, ckp_error *err)
 uint32_t
 ckpi_o_key(const ckp_optim_tensor *t, uint32_t use)
 {
-    return ckpi_rng_key(t->how->seed, t->step, t->id, use);
+    return ckpi_rng_key(t->how != NULL ? t->how->seed : t->momentum->seed, t->step, t->id, use);
 }
 
 bool
@@ -71,7 +72,11 @@ ckpi_o_work_grow(ckpi_o_work *w, size_t cols)
     w->raw = ckpi_aligned_alloc(n * sizeof *w->raw);
     w->col = ckpi_aligned_alloc(n * sizeof *w->col);
     w->sum = ckpi_calloc(n, sizeof *w->sum);
-    if (w->p == NULL || w->g == NULL || w->m == NULL || w->v == NULL || w->raw == NULL || w->col == NULL || w->sum == NULL) {
+    const void *const all[] = {w->p, w->g, w->m, w->v, w->raw, w->col, w->sum};
+    bool whole = true;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        whole = whole && all[i] != NULL;
+    if (!whole) {
         ckpi_o_work_free(w);
         return false;
     }
@@ -93,10 +98,10 @@ ckpi_o_work_free(ckpi_o_work *w)
 }
 
 void
-ckpi_o_work_cols(ckpi_o_work *w, const ckp_optim_tensor *t, size_t cols)
+ckpi_o_cols_up(uint32_t *to, const int8_t *col, size_t n)
 {
-    for (size_t j = 0; j < cols; j++)
-        w->col[j] = t->col != NULL ? (uint32_t)t->col[j] << 22 : 0;
+    for (size_t j = 0; j < n; j++)
+        to[j] = col != NULL ? (uint32_t)col[j] << 22 : 0;
 }
 
 /* Raw codes of a row under columns' factors `now`, and the row's own raised by `lift` so that none falls. */

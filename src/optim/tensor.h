@@ -22,6 +22,13 @@ ckpi_o_row_len(const ckpi_o_shape *s, size_t i)
     return i + 1 == s->rows ? s->last : s->cols;
 }
 
+/* Factors of a row of a momentum. */
+static inline size_t
+ckpi_o_blocks(size_t cols)
+{
+    return (cols + CKPI_O_BLOCK - 1) / CKPI_O_BLOCK;
+}
+
 /* A worker's row: arrays of the longest row, padded. */
 typedef struct ckpi_o_work {
     size_t cap;
@@ -35,8 +42,8 @@ typedef struct ckpi_o_work {
 
 bool ckpi_o_work_grow(ckpi_o_work *w, size_t cols);
 void ckpi_o_work_free(ckpi_o_work *w);
-/* w->col of t's columns. */
-void ckpi_o_work_cols(ckpi_o_work *w, const ckp_optim_tensor *t, size_t cols);
+/* Columns' factors << 22; of none they are 0. */
+void ckpi_o_cols_up(uint32_t *to, const int8_t *col, size_t n);
 
 /* Column factors fitted anew, from the codes of v, and all codes rewritten for them. */
 void ckpi_o_refit(ckp_optim_tensor *t, const ckpi_o_shape *s, ckpi_o_work *w, uint32_t key);

@@ -1,97 +1,114 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AdamW whose moments stay in memory as codes of a few bits."""
+"""Optimizers whose moments stay in memory as codes of a few bits: what all of them share, and Adam and AdamW."""
 
 from __future__ import annotations
 
 import copy
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.optim.adamw import adamw as torch_adamw
+from torch.optim.adam import adam as torch_adam
 
 from ..errors import InvalidError, UnsupportedError
-from . import _optim_state
-from ._optim_state import WIDTHS, Packed
+from . import _optim_state, _torch_step
+from ._optim_state import MASTERS, WIDTHS, Packed
 
 _DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 #: A parameter's state, itself, and contiguous memory of its values and of its gradient, alive until the step is done.
 _Job = tuple[Packed, Tensor, Tensor, Tensor]
-_TORCHS = {"amsgrad": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None, "decoupled_weight_decay": True}
 
 
-def _bits(value: Any) -> tuple[int, int] | None:
-    """Widths of m and v; None: both stay f32."""
-    if value in (32, (32, 32), [32, 32]):
+def bits_of(value: Any, moments: int) -> tuple[int, int] | None:
+    """Widths of m and v, v's 0 where there is one moment alone; None: they stay f32."""
+    if value is None or value == 32:
         return None
-    pair = (value, value) if isinstance(value, int) else tuple(value)
-    if len(pair) != 2 or not all(b in WIDTHS for b in pair):
-        raise InvalidError(f"state_bits must be two of {WIDTHS}, or 32: {value!r}")
-    return pair
+    widths = (value,) * moments if isinstance(value, int) else tuple(value)
+    if widths == (32,) * moments:
+        return None
+    if len(widths) != moments or not all(b in WIDTHS for b in widths):
+        raise InvalidError(f"state_bits must be {moments} of {WIDTHS}, or 32: {value!r}")
+    return widths[0], widths[1] if moments > 1 else 0
 
 
-class AdamW(torch.optim.Optimizer):
-    """``torch.optim.AdamW`` with m and v of ``state_bits`` bits: same arguments, same formula, same groups.
+class Resident(torch.optim.Optimizer):
+    """What optimizers with coded moments share: a step over all groups, widths, state in and out. A class of its own says which moments and which formula.
 
-        optimizer = ckpress.torch.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1)
-        ckpress.torch.AdamW([{"params": matrices}, {"params": norms, "state_bits": 32}], lr=3e-4)
-
-    ``state_bits``: widths of m and v, each 2, 3, 4, 5, 6 or 8; or 32, torch's own step. An option of each group. Tensors of fewer than
+    ``state_bits``: width of each moment, 2, 3, 4, 5, 6 or 8; or 32 (or None), torch's own step. An option of each group. Tensors of fewer than
     ``small`` elements get ``small_bits`` where that is more. Rounding is unbiased and depends on ``seed``, the step, the parameter's place
-    and the element alone: not on threads or the CPU. Parameters on a CPU, in f32, bf16 or f16 (bf16 weights are rounded without bias).
+    and the element alone: not on threads or the CPU. Parameters in f32, bf16 or f16 (bf16 weights are rounded without bias), on a CPU by a kernel in C;
+    elsewhere the same arithmetic in torch's operations, which takes several passes over memory.
 
     An element whose gradient is NaN, infinite or 2^40 and more stays as it is in that step, weight and moments; ``skipped`` counts
-    them. ``state_dict()`` has codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of a
-    ``torch.optim.AdamW``. ``torch_state_dict()`` is for going back to one.
+    them. ``state_dict()`` has codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of
+    torch's class. ``torch_state_dict()`` is for going back to one.
+
+    ``master``: what is kept of bf16 weights beyond their own bits, so that they are updated in f32: "split16" keeps all (bf16 is the master to nearest),
+    "split8" 8 bits, rounded without bias; both are exact where bf16 alone needs its unbiased rounding. An option of each group; weights of other types
+    have nothing to keep. ``report()`` counts it.
     """
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
-        state_bits: Any = (4, 4),
-        small: int = 4096,
-        small_bits: Any = (8, 8),
-        seed: int = 0,
-    ) -> None:
-        for name, asked in (("amsgrad", amsgrad), ("capturable", capturable), ("differentiable", differentiable)):
+    _moments: ClassVar[tuple[str, ...]]  # by the names that torch's class has for them
+    _counts_steps: ClassVar[bool] = True  # torch's class does
+    _rule: ClassVar[str]  # of _core.Optim
+    _by_torch: bool = False  # in torch's operations on a CPU too: for tests
+    _torchs: ClassVar[dict[str, Any]]  # options of torch's groups that this class does not have
+
+    def __init__(self, params: Any, defaults: dict[str, Any], refused: dict[str, Any], small: int, small_bits: Any) -> None:
+        for name, asked in refused.items():
             if asked:
-                raise UnsupportedError(f"AdamW: {name} is not supported with state of a few bits; torch.optim.AdamW has it")
-        self.small, self.small_bits = small, _bits(small_bits)
+                raise UnsupportedError(f"{self._name}: {name} is not supported with state of a few bits; torch.optim.{self._name} has it")
+        self.small, self.small_bits = small, self._bits(small_bits)
         self.skipped = self.rows_raised = 0
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "state_bits": state_bits, "seed": seed}
         super().__init__(params, defaults)
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _bits(self, value: Any) -> tuple[int, int] | None:
+        return bits_of(value, len(self._moments))
+
+    def _settings(self, group: dict[str, Any]) -> tuple[Any, ...]:
+        """As _core takes them."""
+        raise NotImplementedError
+
+    def _check(self, group: dict[str, Any]) -> None:
+        """InvalidError for options that make no sense."""
+        raise NotImplementedError
+
+    def _wide_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        """torch's own step, with moments in f32."""
+        raise NotImplementedError
+
+    def _correction(self, group: dict[str, Any], steps: float) -> tuple[float, float]:
+        """Of torch's moments after that many steps."""
+        raise NotImplementedError
+
+    def _stays_wide(self, group: dict[str, Any]) -> bool:
+        """Whether parameters that have no codes are torch's own step's."""
+        return self._bits(group["state_bits"]) is None
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         group = {**self.defaults, **param_group}
-        lr, (b1, b2) = float(group["lr"]), group["betas"]
-        if not (lr >= 0 and group["eps"] >= 0 and group["weight_decay"] >= 0 and 0 <= b1 < 1 and 0 <= b2 < 1):
-            raise InvalidError(f"AdamW: lr, eps and weight_decay must not be negative, betas 0 or more and below 1: {lr}, {group['eps']}, {group['weight_decay']}, {b1}, {b2}")
-        _bits(group["state_bits"])
+        self._check(group)
+        bits = self._bits(group["state_bits"])
+        if group["master"] not in MASTERS or (bits is None and group["master"] is not None):
+            raise InvalidError(f"{self._name}: master must be None, 'split8' or 'split16', the latter with state of a few bits: {group['master']!r}")
+        bits = None if self._stays_wide(group) else bits
         super().add_param_group(param_group)
         for i, p in enumerate(self.param_groups[-1]["params"]):
-            self._refuse(p, f"parameter {i} of group {len(self.param_groups) - 1}", _bits(group["state_bits"]))
+            self._refuse(p, f"parameter {i} of group {len(self.param_groups) - 1}", bits)
 
-    @staticmethod
-    def _refuse(p: Tensor, name: str, bits: tuple[int, int] | None) -> None:
+    def _refuse(self, p: Tensor, name: str, bits: tuple[int, int] | None) -> None:
         if bits is None:
             return
         if type(p) not in (torch.nn.Parameter, Tensor):
-            raise UnsupportedError(f"AdamW: {name} is a {type(p).__name__}: only plain tensors have state of a few bits; give its group state_bits=32")
-        if p.dtype not in _DTYPES or p.device.type != "cpu" or p.layout != torch.strided:
-            raise UnsupportedError(f"AdamW: {name} is {p.dtype} on {p.device}: not supported with state of a few bits; give its group state_bits=32")
+            raise UnsupportedError(f"{self._name}: {name} is a {type(p).__name__}: only plain tensors have state of a few bits; give its group state_bits=32")
+        if p.dtype not in _DTYPES or p.device.type == "meta" or p.layout != torch.strided:
+            raise UnsupportedError(f"{self._name}: {name} is {p.dtype} on {p.device}: not supported with state of a few bits; give its group state_bits=32")
 
     # ---- the step ----
 
@@ -105,50 +122,59 @@ class AdamW(torch.optim.Optimizer):
         settings: list[tuple[Any, ...]] = []
         jobs: list[_Job] = []
         tensors: list[tuple[Any, ...]] = []
+        elsewhere: list[_torch_step.Job] = []
         wide: list[tuple[dict[str, Any], list[Tensor]]] = []
         number = 0
         for gi, group in enumerate(self.param_groups):
-            bits, wide_here = _bits(group["state_bits"]), []
-            b1, b2 = group["betas"]
-            settings.append((float(group["lr"]), b1, b2, group["eps"], group["weight_decay"], group["maximize"], int(group["seed"])))
+            bits, stays_wide, wide_here = self._bits(group["state_bits"]), self._stays_wide(group), []
+            settings.append(self._settings(group))
             for i, p in enumerate(group["params"]):
                 if p.grad is not None:
                     name = f"parameter {i} of group {gi}"
                     if p.grad.is_sparse:
-                        raise UnsupportedError(f"AdamW: {name} has a sparse gradient, which is not supported")
-                    if bits is None and not isinstance(self.state[p].get("packed"), Packed):
+                        raise UnsupportedError(f"{self._name}: {name} has a sparse gradient, which is not supported")
+                    if stays_wide and not isinstance(self.state[p].get("packed"), Packed):
                         wide_here.append(p)
                     else:
-                        self._collect(p, name, bits, gi, number, jobs, tensors)
+                        self._collect(p, name, bits, gi, number, jobs, tensors, elsewhere)
                 number += 1
             if wide_here:
                 wide.append((group, wide_here))
-        self._finish(jobs, _optim_state.step(settings, tensors) if tensors else [])
+        results = _optim_state.step(self._rule, settings, tensors) if tensors else []
+        jobs += [(j.packed, j.of, j.p, j.g) for j in elsewhere]
+        self._finish(jobs, results + _torch_step.step(self._rule, settings, elsewhere))
         for group, ps in wide:
             self._wide_step(group, ps)
         return loss
 
     def _collect(
-        self, p: Tensor, name: str, bits: tuple[int, int] | None, group: int, number: int, jobs: list[_Job], tensors: list[tuple[Any, ...]]
-    ) -> None:
+        self, p: Tensor, name: str, bits: tuple[int, int] | None, group: int, number: int, jobs: list[_Job], tensors: list[tuple[Any, ...]],
+        elsewhere: list[_torch_step.Job],
+    ) -> None:  # fmt: skip
         self._refuse(p, name, (8, 8))
         state = self.state[p]
         if "packed" not in state:
-            if "exp_avg" in state:
-                raise InvalidError(f"AdamW: {name} has f32 state and its group now asks for fewer bits: load_state_dict(state_dict()) converts it")
+            if state.get(self._moments[0]) is not None:
+                raise InvalidError(f"{self._name}: {name} has f32 state and its group now asks for fewer bits: load_state_dict(state_dict()) converts it")
             assert bits is not None
             state["packed"] = Packed.empty(tuple(p.shape), self._widths(p, bits))
-        packed: Packed = state["packed"]
+        packed: Packed = state["packed"].to(p.device)
+        state["packed"] = packed
         assert p.grad is not None
         if packed.shape != tuple(p.shape):
-            raise InvalidError(f"AdamW: {name} has changed its shape from {packed.shape} to {tuple(p.shape)}")
+            raise InvalidError(f"{self._name}: {name} has changed its shape from {packed.shape} to {tuple(p.shape)}")
         if p.grad.shape != p.shape:
-            raise InvalidError(f"AdamW: {name} has the shape {tuple(p.shape)} and its gradient {tuple(p.grad.shape)}")
+            raise InvalidError(f"{self._name}: {name} has the shape {tuple(p.shape)} and its gradient {tuple(p.grad.shape)}")
         if p.grad.dtype not in _DTYPES:
-            raise UnsupportedError(f"AdamW: {name} has a gradient of {p.grad.dtype}")
+            raise UnsupportedError(f"{self._name}: {name} has a gradient of {p.grad.dtype}")
         here, grad = p.detach().contiguous(), p.grad.detach().contiguous()
+        rest = packed.keep_rest(MASTERS[self.param_groups[group]["master"]] if p.dtype == torch.bfloat16 else None)
+        if p.device.type != "cpu" or self._by_torch:
+            elsewhere.append(_torch_step.Job(packed, p, here, grad, group, number))
+            return
         jobs.append((packed, p, here, grad))
-        tensors.append((packed.view(name), group, number, packed.step + 1, 0, _DTYPES[p.dtype], _DTYPES[grad.dtype], here.data_ptr(), grad.data_ptr()))
+        pointers = here.data_ptr(), grad.data_ptr(), *rest
+        tensors.append((packed.view(name), group, number, packed.step + 1, 0, _DTYPES[p.dtype], _DTYPES[grad.dtype], *pointers))
 
     def _finish(self, jobs: list[_Job], results: list[tuple[float, float, int, int]]) -> None:
         unusable = 0
@@ -162,7 +188,7 @@ class AdamW(torch.optim.Optimizer):
             self.rows_raised += raised
         if unusable and not self.skipped:
             warnings.warn(
-                f"AdamW: {unusable} elements of gradients were NaN, infinite or 2^40 and more: these elements stay as they are (optimizer.skipped counts them)", stacklevel=3
+                f"{self._name}: {unusable} elements of gradients were NaN, infinite or 2^40 and more: these elements stay as they are (optimizer.skipped counts them)", stacklevel=3
             )
         self.skipped += unusable
 
@@ -171,26 +197,14 @@ class AdamW(torch.optim.Optimizer):
             return bits
         return max(bits[0], self.small_bits[0]), max(bits[1], self.small_bits[1])
 
-    def _wide_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        for p in params:
-            if not self.state[p]:
-                self.state[p] = {"step": torch.tensor(0.0, dtype=torch.float32), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-        states = [self.state[p] for p in params]
-        b1, b2 = group["betas"]
-        torch_adamw(
-            params, [p.grad for p in params], [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states], [], [s["step"] for s in states],
-            foreach=False, amsgrad=False, beta1=b1, beta2=b2, lr=group["lr"], weight_decay=group["weight_decay"], eps=group["eps"],
-            maximize=group["maximize"],
-        )
-
     # ---- widths ----
 
     @torch.no_grad()
     def set_state_bits(self, state_bits: Any, group: int = 0) -> None:
         """Other widths for a group from now on; moments that are there are coded anew. Not to or from 32: load_state_dict() does that."""
-        bits = _bits(state_bits)
-        if bits is None or _bits(self.param_groups[group]["state_bits"]) is None:
-            raise InvalidError("AdamW: set_state_bits() is for widths of 2 to 8 bits")
+        bits = self._bits(state_bits)
+        if bits is None or self._bits(self.param_groups[group]["state_bits"]) is None:
+            raise InvalidError(f"{self._name}: set_state_bits() is for widths of 2 to 8 bits")
         before = sum(len(g["params"]) for g in self.param_groups[:group])
         for i, p in enumerate(self.param_groups[group]["params"]):
             state = self.state.get(p, {})
@@ -203,20 +217,20 @@ class AdamW(torch.optim.Optimizer):
     # ---- what it holds ----
 
     def report(self) -> dict[str, Any]:
-        """Bytes and average bits of m and v together and each parameter's widths, everything counted that is kept for them."""
+        """Bytes and average bits of a moment and each parameter's widths, everything counted that is kept for them."""
         rows, kept, numel = [], 0, 0
         for gi, group in enumerate(self.param_groups):
             for i, p in enumerate(group["params"]):
                 state = self.state.get(p, {})
                 if isinstance(state.get("packed"), Packed):
-                    nbytes, bits = state["packed"].nbytes, state["packed"].bits
+                    nbytes, bits = state["packed"].nbytes, state["packed"].bits[: len(self._moments)]
                 elif state:
-                    nbytes, bits = sum(t.nbytes for t in state.values()), (32, 32)
+                    nbytes, bits = sum(t.nbytes for t in state.values() if t is not None), (32,) * len(self._moments)
                 else:
                     continue
                 rows.append({"group": gi, "index": i, "shape": tuple(p.shape), "bits": bits, "bytes": nbytes})
                 kept, numel = kept + nbytes, numel + p.numel()
-        average = 4.0 * kept / numel if numel else 0.0
+        average = 8.0 * kept / numel / len(self._moments) if numel else 0.0
         return {"bytes": kept, "bits": average, "skipped": self.skipped, "rows_raised": self.rows_raised, "parameters": rows}
 
     # ---- state in and out ----
@@ -225,14 +239,18 @@ class AdamW(torch.optim.Optimizer):
         own = {k: self.__dict__[k] for k in ("small", "small_bits", "skipped", "rows_raised")}
         return {**super().__getstate__(), **own}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("master", None)
+
     def state_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = super().state_dict()
         out["state"] = {k: self._out(s) for k, s in out["state"].items()}
         return out
 
-    @staticmethod
-    def _out(state: dict[str, Any]) -> dict[str, Any]:
-        return state["packed"].codes() if "packed" in state else state
+    def _out(self, state: dict[str, Any]) -> dict[str, Any]:
+        return state["packed"].codes(self._moments) if "packed" in state else state
 
     def ckpress_state(self, p: Tensor) -> dict[str, Any]:
         """What a checkpoint holds of one parameter's state."""
@@ -251,31 +269,34 @@ class AdamW(torch.optim.Optimizer):
         self.state.update(new)
 
     def torch_state_dict(self) -> dict[str, Any]:
-        """The state as ``torch.optim.AdamW.load_state_dict`` takes it, moments in f32."""
+        """The state as ``load_state_dict`` of torch's class takes it, moments in f32."""
         out: dict[str, Any] = super().state_dict()
         for k, state in out["state"].items():
             if "packed" in state:
-                m, v = state["packed"].moments()
-                out["state"][k] = {"step": torch.tensor(float(state["packed"].step), dtype=torch.float32), "exp_avg": m, "exp_avg_sq": v}
+                out["state"][k] = self._as_torchs(state["packed"])
         for group in out["param_groups"]:
-            del group["state_bits"], group["seed"]
-            group.update(_TORCHS)
+            del group["state_bits"], group["seed"], group["master"]
+            group.update(self._torchs)
         return out
+
+    def _as_torchs(self, packed: Packed) -> dict[str, Any]:
+        step = {"step": torch.tensor(float(packed.step), dtype=torch.float32)} if self._counts_steps else {}
+        return {**step, **dict(zip(self._moments, packed.moments(), strict=False))}
 
     @torch._disable_dynamo
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """This class's own state, which keeps the widths it was saved with, or that of a ``torch.optim.AdamW``. All or nothing."""
+        """This class's own state, which keeps the widths it was saved with, or that of torch's. All or nothing."""
         state_dict = dict(state_dict)
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             state_dict = hook(self, state_dict) or state_dict
         saved = copy.deepcopy(state_dict["param_groups"])
         if [len(g["params"]) for g in saved] != [len(g["params"]) for g in self.param_groups]:
-            raise InvalidError("AdamW: the state's groups are not those of this optimizer, or have other numbers of parameters")
+            raise InvalidError(f"{self._name}: the state's groups are not those of this optimizer, or have other numbers of parameters")
         groups = []
         for mine, theirs in zip(self.param_groups, saved, strict=True):
             if theirs.get("amsgrad"):
-                raise UnsupportedError("AdamW: the state is one with amsgrad, which is not supported")
-            kept = {k: v for k, v in theirs.items() if k not in _TORCHS}
+                raise UnsupportedError(f"{self._name}: the state is one with amsgrad, which is not supported")
+            kept = {k: v for k, v in theirs.items() if k not in self._torchs}
             groups.append({**{k: v for k, v in mine.items() if k not in kept}, **kept, "params": mine["params"]})
         state = self._state_in(state_dict["state"], saved, groups)
         self.__setstate__({"state": state, "param_groups": groups})
@@ -295,18 +316,112 @@ class AdamW(torch.optim.Optimizer):
         return result
 
     def _one_in(self, saved: dict[str, Any], p: Tensor, name: str, group: dict[str, Any], number: int) -> dict[str, Any]:
-        bits, shape = _bits(group["state_bits"]), tuple(p.shape)
-        if "exp_avg_code" in saved:
-            packed = Packed.from_codes(shape, saved, name)
+        bits, shape = self._bits(group["state_bits"]), tuple(p.shape)
+        if f"{self._moments[0]}_code" in saved:
+            packed = Packed.from_codes(shape, saved, self._moments, name)
             if bits is not None:
                 return {"packed": packed}
-            m, v = packed.moments()
-            saved = {"step": torch.tensor(float(packed.step), dtype=torch.float32), "exp_avg": m, "exp_avg_sq": v}
-        if not {"step", "exp_avg", "exp_avg_sq"} <= saved.keys():
-            raise InvalidError(f"AdamW: {name}: neither this class's state nor a torch.optim.AdamW's: {sorted(saved)}")
-        steps, m, v = float(saved["step"]), saved["exp_avg"], saved["exp_avg_sq"]
+            saved = self._as_torchs(packed)
+        wanted = ("step", *self._moments) if self._counts_steps else self._moments
+        if not set(wanted) <= saved.keys():
+            raise InvalidError(f"{self._name}: {name}: neither this class's state nor a torch.optim.{self._name}'s: {sorted(saved)}")
+        moments = [saved[k] for k in self._moments]
+        if moments[0] is None:  # torch's SGD before it needs a momentum
+            return {}
+        steps = float(saved.get("step", 1))
         if bits is None:
-            return {"step": torch.tensor(steps, dtype=torch.float32), "exp_avg": m.detach().to(p, copy=True), "exp_avg_sq": v.detach().to(p, copy=True)}
+            step = {"step": torch.tensor(steps, dtype=torch.float32)} if self._counts_steps else {}
+            return {**step, **{k: t.detach().to(p, copy=True) for k, t in zip(self._moments, moments, strict=True)}}
+        correction = self._correction(group, steps)
+        return {"packed": Packed.from_moments(shape, self._widths(p, bits), moments, int(steps), correction, int(group["seed"]), number, name)}
+
+
+class Adam(Resident):
+    """``torch.optim.Adam`` with m and v of ``state_bits`` bits: weight_decay is added to the gradient. Everything else is as in :class:`AdamW`."""
+
+    _moments = ("exp_avg", "exp_avg_sq")
+    _rule = "adamw"
+    _decoupled: ClassVar[bool] = False
+    _torchs: ClassVar[dict[str, Any]] = {
+        "amsgrad": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None, "decoupled_weight_decay": False
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool | None = None,
+        state_bits: Any = (4, 4),
+        small: int = 4096,
+        small_bits: Any = (8, 8),
+        seed: int = 0,
+        master: str | None = None,
+    ) -> None:
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        defaults |= {"state_bits": state_bits, "seed": seed, "master": master}
+        refused = {"amsgrad": amsgrad, "capturable": capturable, "differentiable": differentiable}
+        if decoupled_weight_decay not in (None, self._decoupled):
+            raise InvalidError(f"{self._name}: decoupled_weight_decay is what tells AdamW from Adam: use the other class")
+        super().__init__(params, defaults, refused, small, small_bits)
+
+    def _check(self, group: dict[str, Any]) -> None:
+        lr, (b1, b2) = float(group["lr"]), group["betas"]
+        if not (lr >= 0 and group["eps"] >= 0 and group["weight_decay"] >= 0 and 0 <= b1 < 1 and 0 <= b2 < 1):
+            raise InvalidError(
+                f"{self._name}: lr, eps and weight_decay must not be negative, betas 0 or more and below 1: {lr}, {group['eps']}, {group['weight_decay']}, {b1}, {b2}"
+            )
+
+    def _settings(self, group: dict[str, Any]) -> tuple[Any, ...]:
         b1, b2 = group["betas"]
-        correction = 1 - b1**steps, 1 - b2**steps
-        return {"packed": Packed.from_moments(shape, self._widths(p, bits), m, v, int(steps), correction, int(group["seed"]), number, name)}
+        return float(group["lr"]), b1, b2, group["eps"], group["weight_decay"], not self._decoupled, group["maximize"], int(group["seed"])
+
+    def _correction(self, group: dict[str, Any], steps: float) -> tuple[float, float]:
+        b1, b2 = group["betas"]
+        return 1 - b1**steps, 1 - b2**steps
+
+    def _wide_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        for p in params:
+            if not self.state[p]:
+                self.state[p] = {"step": torch.tensor(0.0, dtype=torch.float32), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        states = [self.state[p] for p in params]
+        b1, b2 = group["betas"]
+        torch_adam(
+            params, [p.grad for p in params], [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states], [], [s["step"] for s in states],
+            foreach=False, amsgrad=False, beta1=b1, beta2=b2, lr=group["lr"], weight_decay=group["weight_decay"], eps=group["eps"],
+            maximize=group["maximize"], decoupled_weight_decay=self._decoupled,
+        )  # fmt: skip
+
+
+class AdamW(Adam):
+    """``torch.optim.AdamW`` with m and v of ``state_bits`` bits: same arguments, same formula, same groups.
+
+        optimizer = ckpress.torch.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1)
+        ckpress.torch.AdamW([{"params": matrices}, {"params": norms, "state_bits": 32}], lr=3e-4)
+
+    ``state_bits``: widths of m and v, each 2, 3, 4, 5, 6 or 8; or 32, torch's own step. An option of each group. Tensors of fewer than
+    ``small`` elements get ``small_bits`` where that is more. Rounding is unbiased and depends on ``seed``, the step, the parameter's place
+    and the element alone: not on threads or the CPU. Parameters on a CPU, in f32, bf16 or f16 (bf16 weights are rounded without bias).
+
+    An element whose gradient is NaN, infinite or 2^40 and more stays as it is in that step, weight and moments; ``skipped`` counts
+    them. ``state_dict()`` has codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of a
+    ``torch.optim.AdamW``. ``torch_state_dict()`` is for going back to one.
+    """
+
+    _decoupled = True
+    _torchs: ClassVar[dict[str, Any]] = {**Adam._torchs, "decoupled_weight_decay": True}
+
+    def __init__(
+        self, params: Any, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2,
+        amsgrad: bool = False, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options)

@@ -93,6 +93,8 @@ isas_agree(void **state)
             par.root = 0.0f;
             par.add = INFINITY;
         }
+        if (round % 3 == 1)              /* Adam */
+            par.l2 = 0.01f;
         data ref = make(&r, (size_t)test_below(&r, 100), mb, vb, round % 3 == 0);
         data fast[2] = {copy_of(&ref), copy_of(&ref)};
         const ckpi_o_seen seen = run(ckpi_o_pick(0), &ref, &par, row, z);
