@@ -148,8 +148,15 @@ typedef struct ckp_run_options {
      */
     double target_bits;
     const ckp_objects *objects;       /**< where the run lies: ckp_run_open's dir is its name then; NULL: a directory. Copied */
+    /**
+     * Bytes of shared memory (/dev/shm) for a copy of the newest checkpoint with its chain: it outlives the process, and ckp_checkpoint_open reads it instead of
+     * the run's files where length and hash are those of the manifest. 0: none. What does not fit is not copied (ckp_save_stats.copy_note). CKP_MEMORY_DEFAULT:
+     * 512 MB for a run in objects on a machine with four times as much left, else none.
+     */
+    uint64_t memory;
 } ckp_run_options;
-#define CKP_RUN_OPTIONS_INIT {sizeof(ckp_run_options), CKP_CODING_INIT, 32, 0, CKP_BUSY_WAIT, 60, NULL, NULL, 0.0, NULL}
+#define CKP_MEMORY_DEFAULT UINT64_MAX
+#define CKP_RUN_OPTIONS_INIT {sizeof(ckp_run_options), CKP_CODING_INIT, 32, 0, CKP_BUSY_WAIT, 60, NULL, NULL, 0.0, NULL, 0}
 
 /**
  * Opens a run for writing, creating the directory when there is none, and takes its lock.
@@ -186,8 +193,13 @@ CKP_MUST_USE CKP_API ckp_status ckp_run_save(ckp_run *run, uint64_t step, ckp_st
 CKP_MUST_USE CKP_API ckp_status ckp_run_wait(ckp_run *run, ckp_error *err);
 /** True while a save is in flight. */
 CKP_API bool ckp_run_busy(const ckp_run *run);
-/** Waits, gives the lock back, frees. Accepts NULL. The failure of the last save is returned; everything is freed all the same. */
+/**
+ * Waits, gives the lock back, frees. Accepts NULL. The failure of the last save is returned; everything is freed all the same. The copy in
+ * shared memory goes.
+ */
 CKP_API ckp_status ckp_run_close(ckp_run *run, ckp_error *err);
+/** The copy in shared memory stays when the run is closed, as it does when the process is killed: training is to go on. Accepts NULL. */
+CKP_API void ckp_run_keep_memory(ckp_run *run);
 
 /**
  * A save in two steps, for who wants to see what would come back before it is written: stage, read and judge, stage finer or commit.
@@ -239,6 +251,11 @@ typedef struct ckp_save_stats {
     uint64_t saves, failed, skipped;         /**< since open */
     uint64_t memory_bytes;       /**< held between saves: reconstructions, codes, staging, buffers of chunks */
     double mse_by_role[CKP_ROLE_COUNT_], mre_by_role[CKP_ROLE_COUNT_];   /**< of optimizer states in clusters: mean of e^2, and of |e / x| where x is not 0 */
+    uint64_t memory_peak;        /**< most of that since open */
+    double sum_stall, sum_encode, sum_write;     /**< of all committed saves since open */
+    uint64_t sum_raw, sum_stored;
+    uint64_t copy_bytes;         /**< in shared memory now (ckp_run_options.memory) */
+    char copy_note[160];         /**< why the newest checkpoint is not there; "" when it is, or was not asked for */
     char warning[256];           /**< why old checkpoints could not be deleted, or what has become of the base model; "" when all is well */
 } ckp_save_stats;
 CKP_API void ckp_run_stats(const ckp_run *run, ckp_save_stats *st);
@@ -285,6 +302,7 @@ typedef struct ckp_checkpoint_info {
     double rms_error_by_role[CKP_ROLE_COUNT_], max_error_by_role[CKP_ROLE_COUNT_];   /**< largest of the role's tensors, relative to the tensor's RMS; 0 when none is recorded */
     char content_id[33], base_id[33];         /**< hex; base "" for a key */
     char name[256];              /**< directory in the run, or file */
+    uint64_t memory_bytes;       /**< of the chain's files, those of which a copy in shared memory is read */
 } ckp_checkpoint_info;
 CKP_API void ckp_checkpoint_get_info(const ckp_checkpoint *ck, ckp_checkpoint_info *info);
 /** The file that is the base model of the run at this checkpoint; NULL: none. Valid while ck lives. */

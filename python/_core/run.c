@@ -28,9 +28,9 @@ leave(run_object *self)
     self->entered = false;
 }
 
-PyDoc_STRVAR(run_doc, "Run(dir, coding, key_every, rules, skip_when_busy, lock_seconds, base, target_bits=0)\n--\n\n"
+PyDoc_STRVAR(run_doc, "Run(dir, coding, key_every, rules, skip_when_busy, lock_seconds, base, target_bits=0, memory=-1)\n--\n\n"
                       "A run directory, open for writing and locked. coding: (profile, quality, threads, effort, memory_budget, steps[, optimizer_states]); base: path of a base model or None;\n"
-                      "rules: (keep_last, keep_best, keep_every, metric, best_is_max, max_bytes).");
+                      "rules: (keep_last, keep_best, keep_every, metric, best_is_max, max_bytes); memory: bytes of shared memory for the newest checkpoint, -1: the default.");
 
 static PyObject *
 run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -38,6 +38,7 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     PyObject *dir_arg, *base = NULL, *coding, *base_arg;
     ckpy_place place;
     int skip = 0;
+    long long memory = -1;
     ckp_run_options opt = CKP_RUN_OPTIONS_INIT;
     ckp_retention rules = CKP_RETENTION_INIT;
     PyObject *rules_arg;
@@ -45,11 +46,12 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_TypeError, "Run() takes no keyword arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "OOIOpIO|d:Run", &dir_arg, &coding, &opt.key_every, &rules_arg, &skip, &opt.lock_seconds, &base_arg,
-                          &opt.target_bits) ||
+    if (!PyArg_ParseTuple(args, "OOIOpIO|dL:Run", &dir_arg, &coding, &opt.key_every, &rules_arg, &skip, &opt.lock_seconds, &base_arg,
+                          &opt.target_bits, &memory) ||
         !ckpy_place_from(&place, dir_arg))
         return NULL;
     opt.objects = place.in;
+    opt.memory = memory < 0 ? CKP_MEMORY_DEFAULT : (uint64_t)memory;
     opt.busy = skip ? CKP_BUSY_SKIP : CKP_BUSY_WAIT;
     run_object *self = NULL;
     if ((base_arg != Py_None && !PyUnicode_FSConverter(base_arg, &base)) || !ckpy_rules_from(&rules, rules_arg) ||
@@ -88,6 +90,7 @@ run_dealloc(run_object *self)
     ckp_run *run = self->run;
     self->run = NULL;
     if (run != NULL) {
+        ckp_run_keep_memory(run);    /* nobody has said that the training has ended */
         Py_BEGIN_ALLOW_THREADS
         (void)ckp_run_close(run, NULL);
         Py_END_ALLOW_THREADS
@@ -377,6 +380,16 @@ run_close(run_object *self, PyObject *unused)
     return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
 }
 
+PyDoc_STRVAR(keep_memory_doc, "keep_memory()\n--\n\nThe copy in shared memory stays when the run is closed.");
+
+static PyObject *
+run_keep_memory(run_object *self, PyObject *unused)
+{
+    (void)unused;
+    ckp_run_keep_memory(self->run);
+    return Py_NewRef(Py_None);
+}
+
 PyDoc_STRVAR(open_doc, "open(step) -> Checkpoint\n--\n\nA checkpoint to read; -1: the newest valid one. Waits for a save in flight.");
 
 static PyObject *
@@ -435,6 +448,12 @@ stats_dict(const ckp_save_stats *s)
         "stored_bytes", (unsigned long long)s->stored_bytes, "overhead_bytes", (unsigned long long)s->overhead_bytes, "saves",
         (unsigned long long)s->saves, "failed", (unsigned long long)s->failed, "skipped", (unsigned long long)s->skipped, "memory_bytes",
         (unsigned long long)s->memory_bytes);
+    if (d != NULL && !(ckpy_set(d, "memory_peak", PyLong_FromUnsignedLongLong(s->memory_peak)) &&
+                       ckpy_set(d, "copy_bytes", PyLong_FromUnsignedLongLong(s->copy_bytes)) &&
+                       ckpy_set(d, "copy_note", PyUnicode_DecodeUTF8(s->copy_note, (Py_ssize_t)strlen(s->copy_note), "replace")) &&
+                       ckpy_set(d, "totals", Py_BuildValue("{s:d,s:d,s:d,s:K,s:K}", "stall", s->sum_stall, "encode", s->sum_encode, "write", s->sum_write,
+                                                           "raw_bytes", (unsigned long long)s->sum_raw, "stored_bytes", (unsigned long long)s->sum_stored))))
+        Py_CLEAR(d);
     if (d != NULL && !(ckpy_set(d, "raw_by_role", ckpy_by_role(s->raw_by_role)) && ckpy_set(d, "stored_by_role", ckpy_by_role(s->stored_by_role)) &&
                        ckpy_set(d, "params_by_role", ckpy_by_role(s->params_by_role)) &&
                        ckpy_set(d, "mse_by_role", ckpy_doubles_by_role(s->mse_by_role)) &&
@@ -482,6 +501,7 @@ static PyMethodDef methods[] = {
     {"unstage", (PyCFunction)(void (*)(void))run_unstage, METH_NOARGS, unstage_doc},
     {"wait", (PyCFunction)(void (*)(void))run_wait, METH_NOARGS, wait_doc},
     {"close", (PyCFunction)(void (*)(void))run_close, METH_NOARGS, close_doc},
+    {"keep_memory", (PyCFunction)(void (*)(void))run_keep_memory, METH_NOARGS, keep_memory_doc},
     {"open", (PyCFunction)(void (*)(void))run_open_checkpoint, METH_VARARGS, open_doc},
     {"adopt", (PyCFunction)(void (*)(void))run_adopt, METH_O, adopt_doc},
     {"stats", (PyCFunction)(void (*)(void))run_stats, METH_NOARGS, stats_doc},

@@ -24,6 +24,7 @@ from ._plan import Plan
 from ._retention import rules
 from ._restore import Restorer, check_object_name, class_of, kind_of, saved_form
 from ._search import Planner, guard_for
+from ._stats import Log, figures, memory_of
 from ._url import Storage, Store, outlive, place
 from ._views import is_torch_tensor
 from .errors import CorruptError, Error, InvalidError, LimitError, NotFoundError, make
@@ -85,6 +86,9 @@ class Checkpointer:
             candidates are then evaluated by all its ranks at once, which call :func:`ckpress.assist` beside each ``save()``. The choice is
             the one that this rank makes alone.
         storage: of a URL: a :class:`ckpress.Storage`, or a dict of options for fsspec's file system.
+        memory: bytes of shared memory (``/dev/shm``) for a copy of the newest checkpoint with its chain, or such as ``"512MB"``; 0 or False: none. It outlives
+            the process: :meth:`restore` after a crash reads it instead of the run's files, each proved by the hash in the run's own manifest. None: 512 MB
+            behind a URL where four times as much is left, else none (docs/runs.md, "In memory").
         final_on_close: see :meth:`close`.
         signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (a handler that was set before
             is called too). Main thread only.
@@ -130,6 +134,7 @@ class Checkpointer:
         planner: Planner = "rd",
         eval_group: Any = None,
         storage: Storage | Mapping[str, Any] | None = None,
+        memory: int | str | None = None,
         final_on_close: bool = True,
         signals: Sequence[int] = (),
     ) -> None:
@@ -150,6 +155,7 @@ class Checkpointer:
         self.dir = self._place.url if isinstance(self._place, Store) else self._place
         self._profile = profile
         self._threads = threads
+        self._skips = when_busy == "skip"
         self._steps = options[5]
         self._rng = rng
         self._averages = names_of(averages)
@@ -160,6 +166,7 @@ class Checkpointer:
         self._by_grids = False  # the last judged save's weights, for want of a budget that codebooks meet
         self._saves = 0
         self._told = ""
+        self._log: Log | None = None
         self._from_scratch = base is None and profile in ("resume", "small")  # as far as is known; a restore says otherwise
         self._last: tuple[int, bool, list[Any]] | None = None  # step, final, fingerprint of the live tensors at the last save
         self.values: dict[str, Any] = {}
@@ -170,7 +177,7 @@ class Checkpointer:
             raise make(InvalidError, f"target_bits must be above 0, not {target_bits!r}")
         if bits and eval_fn is not None:
             raise make(InvalidError, "target_bits sets the quality by size, eval_fn by the loss: give one of them")
-        self._run = _core.Run(self._place, options, every_key, keep, when_busy == "skip", seconds, base, bits)
+        self._run = _core.Run(self._place, options, every_key, keep, when_busy == "skip", seconds, base, bits, memory_of(memory))
         # At the end of the process, too, a save in flight is finished.
         self._finalizer = weakref.finalize(self, _close_quietly, self._run)
         if isinstance(self._place, Store):
@@ -180,6 +187,7 @@ class Checkpointer:
             for number in signals:
                 self._handlers[int(number)] = signals_module.signal(number, self._on_signal)
         except BaseException:  # a handler that stays would keep this object, and with it the run's lock
+            self._run.keep_memory()
             self._end()
             raise
 
@@ -251,6 +259,7 @@ class Checkpointer:
         collector = self._collect(step, together)
         self._objects = together  # what cannot be saved is not registered either
         numbers = {} if metrics is None else _floats(metrics)
+        self._tell_log()
         bound, config = self._bind(together, collector)
         if self._guard is None or final:
             taken = self._run.save(step, collector.done(), final, key, wait, numbers, 0.0, config)
@@ -350,6 +359,7 @@ class Checkpointer:
         """Waits until the save in flight is committed; raises its failure."""
         with self._lock:
             self._run.wait()
+            self._tell_log()
 
     @property
     def busy(self) -> bool:
@@ -358,9 +368,31 @@ class Checkpointer:
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Figures of the last save that has ended: seconds, bytes, elements by role (``ckp_save_stats`` in run.h)."""
+        """Figures of the last save that has ended (``ckp_save_stats`` in run.h).
+
+        Among them ``stall_ms`` (inside save()), ``encode_ms``, ``write_ms`` (in the background), ``bytes_written``, ``ratio``, ``bits_per_param``, and
+        ``totals`` of all committed saves of this object. ``memory_bytes`` and ``memory_peak``: of extra memory, held now and at most. ``copy_bytes``: of the copy in
+        shared memory; ``copy_note``: why there is none.
+        """
         with self._lock:
-            return self._run.stats()
+            return figures(self._run.stats())
+
+    def log_to(self, writer: Any) -> None:
+        """Writes scalars of each committed save: ``ckpress/stall_ms``, ``encode_ms``, ``write_ms``, ``bits_per_param``, ``ratio``, ``memory_bytes``.
+
+        A save is told of when the next one begins, or in :meth:`wait` or :meth:`close`, on the thread that calls them; the next save then waits for it here
+        (``when_busy="skip"``: saves that are skipped cost nothing, and are not told of).
+
+        Args:
+            writer: anything with ``add_scalar(name, value, step)``, such as torch.utils.tensorboard's SummaryWriter. None: no more.
+        """
+        with self._lock:
+            self._log = None if writer is None else Log(writer)
+
+    def _tell_log(self) -> None:
+        """Before the next save's figures take the place of the last one's."""
+        if self._log is not None and not self._run.closed:
+            self._log.ended(self._run, self._skips)
 
     @property
     def should_save(self) -> bool:
@@ -480,6 +512,8 @@ class Checkpointer:
         A lossy run should end with lossless weights. ``save(step, final=True)`` says so; without it close() makes that save itself, under
         the last save's step, if ``final_on_close`` is set and the live tensors are still those of the last save. If training went on
         after it, nothing is saved: no step would be right for it. Nothing is saved either when a ``with`` block ends by an exception.
+
+        The training has ended, so the copy in shared memory goes (``memory``). It stays after an exception, and where nothing was closed.
         """
         with self._lock:
             if self._run.closed:
@@ -488,6 +522,10 @@ class Checkpointer:
                 if self._final_is_due():
                     assert self._last is not None
                     self._save(self._last[0], None, True, False, True, {})  # no other rank waits for it
+                self._tell_log()
+            except BaseException:
+                self._run.keep_memory()
+                raise
             finally:
                 self._end()
 
@@ -517,6 +555,7 @@ class Checkpointer:
         with self._lock:
             try:
                 if not self._run.closed:
+                    self._run.keep_memory()
                     self._end()
             except Error as e:  # the exception in flight says more
                 warnings.warn(f"ckpress: while closing: {e}", RuntimeWarning, stacklevel=2)
@@ -549,6 +588,7 @@ def _fingerprint(objects: Mapping[str, Any]) -> list[Any]:
 
 
 def _close_quietly(run: Any) -> None:
+    run.keep_memory()  # nobody has said that the training has ended
     try:
         run.close()
     except Error as e:

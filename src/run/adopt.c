@@ -33,8 +33,7 @@ ckp_run_adopt(ckp_run *run, ckp_checkpoint *ck, ckp_error *err)
     if (ck->manifest == NULL || !ckpi_id_eq(ck->manifest->run_id, ckpi_store_run_id(run->store)))
         return ckpi_fail(err, CKP_EINVAL, "%s is no checkpoint of this run", ck->name);
     ckpi_session_drain(run);
-    const ckpi_place place = ckpi_checkpoint_place(ck);
-    st = ckpi_checkpoint_open_dir(&own, &place, ck->name, run->opt.base_model, false, err);
+    st = ckpi_checkpoint_again(&own, ck, run->opt.base_model, false, err);
     if (st != CKP_OK)
         return st;
     const ckpi_fmt_file *f = own->lin->level[0].f, *t = ckpi_checkpoint_table_file(own);
@@ -48,6 +47,7 @@ ckp_run_adopt(ckp_run *run, ckp_checkpoint *ck, ckp_error *err)
     /* A run that began on a base model goes on with it. */
     if (run->model == NULL && own->model_path != NULL && ckpi_base_model_open(&run->model, own->model_path, NULL) == CKP_OK)
         run->opt.base_model = ckpi_base_model_path(run->model);
+    ckpi_memory_adopt(&run->memory, &own->memory_names);
     /* From here on nothing fails: base and predictor change together or not at all. */
     ckpi_buf_free(&run->base.table_tree);
     run->base.table_tree = tree;

@@ -7,7 +7,9 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "os/host.h"
+#include "os/private.h"
 #include "run/checkpoint.h"
+#include "run/memory.h"
 #include "run/session.h"
 
 ckp_status
@@ -51,6 +53,9 @@ ckp_checkpoint_close(ckp_checkpoint *ck)
         ckpi_store_free(ck->store);
     ckpi_manifest_free(ck->manifest);
     ckpi_buf_free(&ck->notes);
+    ckpi_buf_free(&ck->memory_names);
+    ckpi_fs_free(ck->memory);
+    free(ck->memory_dir);
     free(ck->unit);
     free(ck->unit_of);
     free(ck->run_dir);
@@ -119,17 +124,15 @@ check_payload(const ckp_checkpoint *ck, ckp_error *err)
 
 /* ---- of a run --------------------------------------------------------------------------------------------------- */
 
-/* The one shard of a checkpoint of the chain; several writers' checkpoints need a version that knows them. */
-ckp_status
-ckpi_checkpoint_open_shard(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckpi_fmt_file **out, ckp_error *err)
+/* The one shard of a checkpoint of the chain; several writers' checkpoints need a version that knows them. memory: a reader of its copy, or NULL. */
+static ckp_status
+open_shard(ckpi_store *s, ckpi_reader *memory, const char *dir, const ckpi_manifest *m, ckpi_fmt_file **out, ckp_error *err)
 {
     char path[2 * CKPI_DIR_NAME_MAX + 64];
-    ckpi_reader *r = NULL;
+    ckpi_reader *r = memory;
 
-    if (m->n_shards != 1)
-        return ckpi_fail(err, CKP_EUNSUPPORTED, "%s has %zu shards; this version reads checkpoints of one writer", dir, m->n_shards);
     (void)snprintf(path, sizeof path, "%s/%.64s", dir, m->shards[0].file);
-    ckp_status st = ckpi_reader_file(&r, ckpi_store_fs(s), path, err);
+    ckp_status st = r != NULL ? CKP_OK : ckpi_reader_file(&r, ckpi_store_fs(s), path, err);
     if (st == CKP_OK)
         st = ckpi_fmt_open(out, r, err);
     if (st == CKP_OK && !ckpi_id_eq((*out)->content, m->shards[0].content)) {
@@ -137,6 +140,29 @@ ckpi_checkpoint_open_shard(ckpi_store *s, const char *dir, const ckpi_manifest *
         ckpi_fail_file(err, path);
     }
     return st;
+}
+
+ckp_status
+ckpi_checkpoint_open_shard(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckpi_fmt_file **out, ckp_error *err)
+{
+    if (m->n_shards != 1)
+        return ckpi_fail(err, CKP_EUNSUPPORTED, "%s has %zu shards; this version reads checkpoints of one writer", dir, m->n_shards);
+    return open_shard(s, NULL, dir, m, out, err);
+}
+
+/* From memory where a copy is the very same, else from the run. */
+static ckp_status
+open_nearest(ckp_checkpoint *ck, const char *dir, const ckpi_manifest *m, ckpi_fmt_file **out, ckp_error *err)
+{
+    char name[CKPI_MEMORY_NAME];
+
+    if (ck->memory == NULL || m->n_shards != 1)
+        return ckpi_checkpoint_open_shard(ck->store, dir, m, out, err);
+    if (ckpi_memory_name(name, dir, m->shards[0].file))
+        ckpi_buf_put(&ck->memory_names, name, strlen(name) + 1);
+    ckpi_reader *r = ckpi_memory_reader(ck->memory, dir, &m->shards[0]);
+    ck->from_memory += r != NULL ? m->shards[0].length : 0;
+    return open_shard(ck->store, r, dir, m, out, err);
 }
 
 /* ch: from the key to the checkpoint itself. */
@@ -148,7 +174,7 @@ open_chain(ckp_checkpoint *ck, const ckpi_chain *ch, const char *base_model, boo
     ckp_status st = files != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a chain of %zu", n);
 
     for (size_t i = 0; st == CKP_OK && i < ch->n; i++)
-        st = ckpi_checkpoint_open_shard(ck->store, ch->dir[ch->n - 1 - i], ch->m[ch->n - 1 - i], &files[i], err);
+        st = open_nearest(ck, ch->dir[ch->n - 1 - i], ch->m[ch->n - 1 - i], &files[i], err);
     if (st == CKP_OK && n != ch->n)
         st = ckpi_checkpoint_open_model(ck, ch->m[0], files[ch->n - 1], base_model, &files[ch->n], err);
     if (st != CKP_OK) {
@@ -183,6 +209,8 @@ drop_contents(ckp_checkpoint *ck)
     ck->unit = NULL;
     ck->unit_of = NULL;
     ck->n_units = 0;
+    ckpi_buf_clear(&ck->memory_names);
+    ck->from_memory = 0;
 }
 
 static void
@@ -274,12 +302,17 @@ set_place(ckp_checkpoint *ck, const ckpi_place *run, ckp_error *err)
     return ck->run_dir != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
 }
 
+/* memory: directory of copies, or NULL. That it is not there, or is not to be trusted, is no failure. */
 static ckp_status
-open_store(ckp_checkpoint *ck, const ckpi_place *run, ckp_error *err)
+open_store(ckp_checkpoint *ck, const ckpi_place *run, const char *memory, ckp_error *err)
 {
     ckpi_fs *fs = NULL;
 
     ckp_status st = set_place(ck, run, err);
+    if (st == CKP_OK && memory != NULL && ckpi_fs_private(&ck->memory, memory, ckpi_user(), false, NULL) == CKP_OK) {
+        ck->memory_dir = ckpi_strdup(memory);
+        st = ck->memory_dir != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+    }
     if (st == CKP_OK)
         st = ckpi_place_fs(&fs, run, false, err);
     return st == CKP_OK ? ckpi_store_open(&ck->store, fs, CKPI_STORE_READ, NULL, err) : st;
@@ -313,18 +346,13 @@ ckp_checkpoint_open_run_on(ckp_checkpoint **out, const char *dir, const char *ba
     return ckp_checkpoint_open_run_in(out, NULL, dir, base_model, step, verify_payload, err);
 }
 
-ckp_status
-ckp_checkpoint_open_run_in(ckp_checkpoint **out, const ckp_objects *in, const char *dir, const char *base_model, int64_t step, bool verify_payload,
-                           ckp_error *err)
+static ckp_status
+open_in(ckp_checkpoint **out, const ckpi_place *place, const char *memory, const char *base_model, int64_t step, bool verify_payload, ckp_error *err)
 {
-    const ckpi_place place = {dir, in};
-    if (out == NULL || dir == NULL || step < CKP_STEP_NEWEST)
-        return ckpi_fail(err, CKP_EINVAL, "checkpoint_open_run: bad argument");
-    *out = NULL;
     ckp_checkpoint *ck = new_checkpoint(err);
     if (ck == NULL)
         return CKP_ENOMEM;
-    ckp_status st = open_store(ck, &place, err);
+    ckp_status st = open_store(ck, place, memory, err);
     if (st == CKP_OK && step == CKP_STEP_NEWEST) {
         st = open_newest(ck, base_model, verify_payload, err);
     } else if (st == CKP_OK) {
@@ -334,11 +362,21 @@ ckp_checkpoint_open_run_in(ckp_checkpoint **out, const ckp_objects *in, const ch
             st = open_chain(ck, &ch, base_model, verify_payload, err);
         ckpi_chain_free(&ch);
     }
-    return finish_open(out, ck, st, dir, err);
+    return finish_open(out, ck, st, place->name, err);
 }
 
 ckp_status
-ckpi_checkpoint_open_dir(ckp_checkpoint **out, const ckpi_place *run, const char *dir, const char *base_model, bool verify_payload, ckp_error *err)
+ckp_checkpoint_open_run_in(ckp_checkpoint **out, const ckp_objects *in, const char *dir, const char *base_model, int64_t step, bool verify_payload,
+                           ckp_error *err)
+{
+    if (out == NULL || dir == NULL || step < CKP_STEP_NEWEST)
+        return ckpi_fail(err, CKP_EINVAL, "checkpoint_open_run: bad argument");
+    *out = NULL;
+    return open_in(out, &(ckpi_place){dir, in}, NULL, base_model, step, verify_payload, err);
+}
+
+static ckp_status
+open_dir(ckp_checkpoint **out, const ckpi_place *run, const char *memory, const char *dir, const char *base_model, bool verify_payload, ckp_error *err)
 {
     ckpi_chain ch = CKPI_CHAIN_INIT;
 
@@ -346,13 +384,26 @@ ckpi_checkpoint_open_dir(ckp_checkpoint **out, const ckpi_place *run, const char
     ckp_checkpoint *ck = new_checkpoint(err);
     if (ck == NULL)
         return CKP_ENOMEM;
-    ckp_status st = open_store(ck, run, err);
+    ckp_status st = open_store(ck, run, memory, err);
     if (st == CKP_OK)
         st = ckpi_store_chain(ck->store, dir, &ch, err);
     if (st == CKP_OK)
         st = open_chain(ck, &ch, base_model, verify_payload, err);
     ckpi_chain_free(&ch);
     return finish_open(out, ck, st, dir, err);
+}
+
+ckp_status
+ckpi_checkpoint_open_dir(ckp_checkpoint **out, const ckpi_place *run, const char *dir, const char *base_model, bool verify_payload, ckp_error *err)
+{
+    return open_dir(out, run, NULL, dir, base_model, verify_payload, err);
+}
+
+ckp_status
+ckpi_checkpoint_again(ckp_checkpoint **out, const ckp_checkpoint *ck, const char *base_model, bool verify_payload, ckp_error *err)
+{
+    const ckpi_place place = ckpi_checkpoint_place(ck);
+    return open_dir(out, &place, ck->memory_dir, ck->name, base_model, verify_payload, err);
 }
 
 /* The chain of a listed checkpoint, by the list's own manifests. c->dir and c->m are freed by free(). */
@@ -402,8 +453,12 @@ ckp_checkpoint_open(ckp_checkpoint **out, ckp_run *run, int64_t step, ckp_error 
     const ckp_status st = ckpi_session_check(run, err);
     if (st != CKP_OK)
         return st;
+    if (out == NULL || step < CKP_STEP_NEWEST)
+        return ckpi_fail(err, CKP_EINVAL, "checkpoint_open: bad argument");
+    *out = NULL;
     ckpi_session_drain(run);
-    return ckp_checkpoint_open_run_in(out, run->opt.objects, run->dir, run->opt.base_model, step, true, err);
+    return open_in(out, &(ckpi_place){run->dir, run->opt.objects}, run->memory.fs != NULL ? run->memory.dir : NULL, run->opt.base_model, step, true,
+                   err);
 }
 
 /* ---- plain files ------------------------------------------------------------------------------------------------- */

@@ -20,6 +20,10 @@ struct ckp_checkpoint {
     char *run_dir;               /* directory, or name of a run in objects; NULL for plain files */
     ckp_objects objects;         /* where the run lies, if on_objects */
     bool on_objects;
+    char *memory_dir;            /* of copies in memory (memory.h), to look in first; NULL: none */
+    ckpi_fs *memory;             /* of that; NULL: there is nothing */
+    ckpi_buf memory_names;       /* of the chain's copies, each with its NUL */
+    uint64_t from_memory;        /* bytes of the chain's files that are read there */
     ckpi_manifest *manifest;     /* NULL for plain files */
     ckpi_base_file model;        /* last of the lineage, where its key has a base model */
     char *model_path;            /* of that */
@@ -42,6 +46,8 @@ CKP_MUST_USE ckp_status ckpi_checkpoint_find_model(ckp_checkpoint *ck, ckpi_fmt_
 /* Of a directory of a run (no fall-back). */
 CKP_MUST_USE ckp_status ckpi_checkpoint_open_dir(ckp_checkpoint **out, const ckpi_place *run, const char *dir, const char *base_model,
                                                  bool verify_payload, ckp_error *err);
+/* The same checkpoint once more, from where this one is read. */
+CKP_MUST_USE ckp_status ckpi_checkpoint_again(ckp_checkpoint **out, const ckp_checkpoint *ck, const char *base_model, bool verify_payload, ckp_error *err);
 /* Of a restorable entry of a list, through the caller's store, which must outlive it. */
 CKP_MUST_USE ckp_status ckpi_checkpoint_open_listed(ckp_checkpoint **out, ckpi_store *s, const ckpi_place *run, const ckpi_entries *all, size_t at,
                                                     const char *base_model, ckp_error *err);

@@ -401,6 +401,7 @@ ckp_run_save(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_optio
         st = ckpi_session_write(run, err);
         (void)pthread_mutex_lock(&run->mutex);
         run->stats.stall = ckpi_seconds() - started;
+        run->stats.sum_stall += st == CKP_OK ? run->stats.stall : 0.0;
         (void)pthread_mutex_unlock(&run->mutex);
         if (taken != NULL)
             *taken = st == CKP_OK;

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/limits.h"
 #include "os/host.h"
+#include "os/private.h"
 #include "run/retention.h"
 #include "run/session.h"
 #include "run/steps.h"
@@ -66,6 +67,18 @@ copy_rules(ckp_run *run, ckp_error *err)
         return CKP_OK;
     run->rules.best = ckpi_strdup(run->rules.best);
     return run->rules.best != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a metric's name");
+}
+
+/* Behind callbacks where nothing was said; a directory's newest files lie in memory anyway, as long as the machine lives (decision 19). */
+static void
+open_memory(ckp_run *run)
+{
+    const bool unsaid = run->opt.memory == CKP_MEMORY_DEFAULT;
+    const uint64_t budget = !unsaid ? run->opt.memory : run->opt.objects != NULL ? CKPI_MEMORY_USUAL : 0;
+    const ckpi_memory_ask ask = {.base = CKPI_SHARED_MEMORY, .user = ckpi_user(), .run = ckpi_store_run_id(run->store), .place = run->dir,
+                                 .budget = budget, .room = unsaid ? 4 : 2};
+    ckpi_memory_open(&run->memory, &ask);
+    ckpi_session_note_memory(run);
 }
 
 static ckp_status
@@ -131,6 +144,8 @@ ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_err
     if (st == CKP_OK)
         st = ckpi_store_open(&run->store, fs, CKPI_STORE_WRITE, &so, err);
     if (st == CKP_OK)
+        open_memory(run);
+    if (st == CKP_OK)
         st = ckpi_ctx_new(&run->front, run->opt.coding.threads, false, err);
     if (st == CKP_OK)
         st = ckpi_ctx_new(&run->back, run->opt.coding.threads, true, err);
@@ -193,6 +208,13 @@ ckp_run_stats(const ckp_run *run, ckp_save_stats *st)
     (void)pthread_mutex_unlock(&r->mutex);
 }
 
+void
+ckp_run_keep_memory(ckp_run *run)
+{
+    if (run != NULL)
+        run->keep_memory = true;
+}
+
 static void
 free_stages(ckp_run *run)
 {
@@ -230,6 +252,7 @@ ckp_run_close(ckp_run *run, ckp_error *err)
     ckpi_buf_free(&run->base.table_tree);
     ckpi_ctx_free(run->front);
     ckpi_ctx_free(run->back);
+    ckpi_memory_close(&run->memory, run->keep_memory);
     ckpi_store_free(run->store);
     ckp_checkpoint_close(run->adopted);
     ckpi_steps_free(run->steps, run->opt.coding.n_steps);

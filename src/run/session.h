@@ -17,6 +17,7 @@
 #include "engine/encode.h"
 #include "run/base_model.h"
 #include "run/dynaquant.h"
+#include "run/memory.h"
 #include "run/place.h"
 #include "run/profile.h"
 #include "run/rate.h"
@@ -61,6 +62,8 @@ struct ckp_run {
     ckp_dynaquant *dynaquant;    /* opt.coding.dynaquant, copied; or NULL */
     ckpi_dq dq;                  /* bound for the pass at hand */
     ckpi_store *store;
+    ckpi_memory memory;          /* the newest checkpoint in shared memory; the worker's while a job is in flight */
+    bool keep_memory;            /* when the run is closed */
     ckpi_ctx *front, *back;      /* threads of the pass; of the coding */
     ckpi_pred *pred;             /* NULL before the first save */
     ckpi_stage *stages;          /* by group of pred */
@@ -114,6 +117,8 @@ CKP_MUST_USE ckp_status ckpi_session_recode(ckp_run *run, ckp_state *state, cons
 CKP_MUST_USE ckp_status ckpi_session_add_metrics(ckpi_save_job *job, const ckp_metric *m, size_t n, ckp_error *err);
 /* Whether a call must be skipped, for CKP_BUSY_SKIP. */
 bool ckpi_session_skip(ckp_run *run);
+/* What the statistics say of the copy in memory. */
+void ckpi_session_note_memory(ckp_run *run);
 /* Gives the job to the worker. */
 void ckpi_session_hand_over(ckp_run *run);
 /* CKP_EFORK in a forked child. */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fail.h"
 #include "run/session.h"
@@ -204,6 +205,25 @@ become_base(ckp_run *run, const char *dir, const ckpi_manifest *m, const ckpi_fm
     return CKP_OK;               /* the checkpoint is there; at worst the next is a key */
 }
 
+/* ---- the copy in memory ------------------------------------------------------------------------------------------ */
+
+static void
+begin_copy(ckp_run *run, const ckpi_attempt *a, ckpi_writer *w)
+{
+    char name[CKPI_DIR_NAME_MAX];
+    ckpi_shard_name(name, 0, 1);
+    ckpi_memory_begin(&run->memory, ckpi_attempt_dir(a), name, run->job.key);
+    ckpi_writer_watch(w, ckpi_memory_put, &run->memory);
+}
+
+void
+ckpi_session_note_memory(ckp_run *run)
+{
+    ckp_save_stats *s = &run->stats;
+    s->copy_bytes = run->memory.fs != NULL ? run->memory.used : 0;
+    (void)snprintf(s->copy_note, sizeof s->copy_note, "%s", run->memory.note);
+}
+
 /* ---- the job ---------------------------------------------------------------------------------------------------- */
 
 static void
@@ -240,6 +260,12 @@ add_stats(ckp_run *run, const ckpi_fmt_sum *sum, const ckpi_manifest *m, double 
     s->memory_bytes = ckpi_pred_bytes(run->pred) + ckpi_ctx_bytes(run->front) + ckpi_ctx_bytes(run->back);
     for (size_t g = 0; g < run->pred->layout->n; g++)
         s->memory_bytes += ckpi_stage_bytes(&run->stages[g], &run->pred->layout->g[g]);
+    s->memory_peak = CKPI_MAX(s->memory_peak, s->memory_bytes);
+    s->sum_stall += job->inline_pass ? 0.0 : s->stall;     /* of those it is not over yet */
+    s->sum_encode += s->encode;
+    s->sum_write += s->write;
+    s->sum_raw += s->raw_bytes;
+    s->sum_stored += s->stored_bytes;
 }
 
 /* What this save has cost, for the quality of the next. */
@@ -320,6 +346,8 @@ write_job(ckp_run *run, ckp_error *err)
     if (st == CKP_OK)
         st = ckpi_store_shard(run->store, a, 0, 1, &w, err);
     if (st == CKP_OK)
+        begin_copy(run, a, w);
+    if (st == CKP_OK)
         st = write_shard(run, w, &sum, err);
     if (st == CKP_OK) {
         t1 = ckpi_seconds();
@@ -327,17 +355,23 @@ write_job(ckp_run *run, ckp_error *err)
         st = ckpi_writer_finish(w, err);
     }
     if (st != CKP_OK) {
+        ckpi_memory_abort(&run->memory);
         ckpi_writer_free(w);
         ckpi_store_abort(run->store, a);
         ckpi_manifest_free(m);
         return st;
     }
+    ckpi_memory_finish(&run->memory);
     st = commit(run, a, w, &sum, m, err);
     ckpi_writer_free(w);
+    if (st != CKP_OK)
+        ckpi_memory_abort(&run->memory);
     if (st == CKP_OK) {
+        ckpi_memory_commit(&run->memory);
         (void)pthread_mutex_lock(&run->mutex);
         add_stats(run, &sum, m, t1 - t0, cpu, ckpi_seconds() - t1);
         note_rate(run);
+        ckpi_session_note_memory(run);
         (void)pthread_mutex_unlock(&run->mutex);
     }
     if (st == CKP_OK)
