@@ -202,12 +202,12 @@ ckpi_memory_close(ckpi_memory *m, bool keep)
     ckpi_buf_free(&m->kept);
     if (m->fs == NULL)
         return;
-    if (!keep) {
+    if (!keep)
         sweep(m, EVERYTHING);
-        if (ckpi_fs_posix(&base, m->base, false, NULL) == CKP_OK)
-            (void)(base->ops->rmdir(base, strrchr(m->dir, '/') + 1, NULL) == CKP_OK);
-        ckpi_fs_free(base);
-    }
+    /* only where nothing lies in it */
+    if (m->dir[0] != '\0' && ckpi_fs_posix(&base, m->base, false, NULL) == CKP_OK)
+        (void)(base->ops->rmdir(base, strrchr(m->dir, '/') + 1, NULL) == CKP_OK);
+    ckpi_fs_free(base);
     ckpi_fs_free(m->fs);
     m->fs = NULL;
     m->used = 0;
