@@ -21,9 +21,9 @@
 #define YOUNG 60
 
 static void
-note(ckpi_memory *m, const char *what, const ckp_error *e)
+note(ckpi_memory *m, const ckp_error *e)
 {
-    (void)snprintf(m->note, sizeof m->note, "no copy in memory: %.40s%s%.100s", what, *what != '\0' ? ": " : "", e->text);
+    (void)snprintf(m->note, sizeof m->note, "no copy in memory: %.140s", e->text);
 }
 
 /* ---- what lies there ---------------------------------------------------------------------------------------------- */
@@ -179,7 +179,7 @@ ckpi_memory_open(ckpi_memory *m, const ckpi_memory_ask *ask)
     ckpi_error_clear(&e);
     sweep_others(m, ask, OLD);
     if (ckpi_fs_private(&m->fs, m->dir, ask->user, true, &e) != CKP_OK) {
-        note(m, "", &e);
+        note(m, &e);
         return;
     }
     /* Not its own while a process that the last writer forked lives; then it may be taken for a dead one's after a day. */
@@ -251,7 +251,7 @@ ckpi_memory_begin(ckpi_memory *m, const char *dir, const char *file, bool key)
     if (st == CKP_OK)
         st = ckpi_writer_file(&m->writer, m->fs, tmp, &e);
     if (st != CKP_OK)
-        note(m, "", &e);
+        note(m, &e);
 }
 
 static bool
@@ -276,7 +276,7 @@ ckpi_memory_put(void *memory, const void *p, size_t n)
         (void)ckpi_fail(&e, CKP_ELIMIT, "checkpoint and chain take more than %llu MB", (unsigned long long)(m->budget >> 20));
     else if (ckpi_writer_put(m->writer, p, n, &e) == CKP_OK)
         return;
-    note(m, "", &e);
+    note(m, &e);
     give_up(m);
 }
 
@@ -292,7 +292,7 @@ ckpi_memory_finish(ckpi_memory *m)
     if (m->there)
         m->used += ckpi_writer_pos(m->writer);
     else
-        note(m, "", &e);
+        note(m, &e);
     give_up(m);
 }
 
