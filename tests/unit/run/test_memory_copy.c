@@ -124,8 +124,11 @@ test_life(void **state)
     assert_int_equal(m.used, 9101);
 
     /* a crash, and a process that goes on from there: what it needs stays, what else there is goes with its first commit */
+    assert_ok(ckpi_fs_publish(m.fs, ".t", ".tmp-123-0123456789abcdef-" FILE_NAME, "torn", 4, false, NULL));
     ckpi_memory_close(&m, true);
     m = open_memory(base, 100 * KB);
+    assert_int_equal(what_lies_in(m.fs).temporaries, 0);
+    assert_int_equal(what_lies_in(m.fs).n, 2);
     ckpi_buf names = CKPI_BUF_INIT;
     for (int i = 3; i < 5; i++) {
         char name[CKPI_MEMORY_NAME];
@@ -244,12 +247,24 @@ test_none(void **state)
     save_copy(&m, &c, true);
     ckpi_memory_close(&m, false);
     assert_int_equal(rmdir(base), 0);                 /* and no directory is left for it */
+    assert_int_equal(mkdir(base, 0700), 0);
+
+    m = open_memory(base, 100 * KB);                  /* room that has gone since */
+    m.budget = UINT64_MAX / 4;
+    save_copy(&m, &c, true);
+    assert_int_equal(what_lies_in(m.fs).n, 0);
+    assert_non_null(strstr(m.note, "left"));
+    m.budget = 100 * KB;
+    save_copy(&m, &c, true);
+    assert_true(is_there(m.fs, &c));
+    assert_string_equal(m.note, "");
+    ckpi_memory_close(&m, false);
 
     m = open_memory("/no/such/place", 100 * KB);
     assert_null(m.fs);
     assert_non_null(strstr(m.note, "/no/such/place"));
     ckpi_memory_close(&m, false);
-    free(base);
+    help_remove(base);
 }
 
 /* Somebody who makes our directory first gets nothing, and gives us nothing. */
