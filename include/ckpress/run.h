@@ -197,6 +197,12 @@ CKP_MUST_USE CKP_API ckp_status ckp_run_save(ckp_run *run, uint64_t step, ckp_st
  * @return CKP_OK, or the failure of the save before.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_run_refuse(ckp_run *run, uint64_t step, ckp_status why, const char *text, bool wait, ckp_error *err);
+/**
+ * In a group every rank calls it, and all get the first failure of any, such as that of reading a checkpoint: a restore is one of all ranks too. Waits for a save in
+ * flight first. Without a group it returns `mine`.
+ * @param mine, text  what has become of this rank's part.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_run_agree(ckp_run *run, ckp_status mine, const char *text, ckp_error *err);
 /** Waits for the save in flight and returns its failure, if any. */
 CKP_MUST_USE CKP_API ckp_status ckp_run_wait(ckp_run *run, ckp_error *err);
 /** True while a save is in flight. */

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal as signals_module
 import threading
@@ -17,6 +18,7 @@ from ._collect import Collector
 from ._decode import parse
 from ._dynaquant import Bound, Config, DynaQuant
 from ._file import PathLike
+from ._group import Division, Talk, status_of
 from ._guard import Guard, Measured
 from ._names import Attr
 from ._notes import nothing_to_restore, passed_over
@@ -84,6 +86,14 @@ class Checkpointer:
         eval_group: a process group of torch.distributed whose backend knows CPU tensors (gloo) and whose rank 0 this process is. A search's
             candidates are then evaluated by all its ranks at once, which call :func:`ckpress.assist` beside each ``save()``. The choice is
             the one that this rank makes alone.
+        group: ``"world"``, or a process group of torch.distributed, of any backend: all its ranks make this object, with the same arguments, and then call
+            :meth:`save` and :meth:`restore` together. They write one checkpoint, a shard each, and every call fails on all of them or on none, with
+            the rank that failed in its text (docs/runs.md, "Several writers"). Parameters and what optimizers keep of them are divided among the ranks by size, as
+            all have them alike (DistributedDataParallel); buffers are rank 0's; everything else, such as random states, is kept per rank. Not with ``base``,
+            ``dynaquant``, ``eval_fn``, ``when_busy="skip"``; close() makes no last save.
+        divide: False: each rank saves all that it has, which need not be the same, and gets that back; restores then need as many ranks.
+        group_seconds: for how long a rank may be silent during a save before the others give up. A living one speaks every second.
+        join_seconds: for how long ranks wait for the last of them to call.
         storage: of a URL: a :class:`ckpress.Storage`, or a dict of options for fsspec's file system.
         final_on_close: see :meth:`close`.
         signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (a handler that was set before
@@ -129,6 +139,10 @@ class Checkpointer:
         dynaquant: Mapping[str, Any] | None = None,
         planner: Planner = "rd",
         eval_group: Any = None,
+        group: Any = None,
+        divide: bool = True,
+        group_seconds: float = 30.0,
+        join_seconds: float = 600.0,
         storage: Storage | Mapping[str, Any] | None = None,
         final_on_close: bool = True,
         signals: Sequence[int] = (),
@@ -170,10 +184,15 @@ class Checkpointer:
             raise make(InvalidError, f"target_bits must be above 0, not {target_bits!r}")
         if bits and eval_fn is not None:
             raise make(InvalidError, "target_bits sets the quality by size, eval_fn by the loss: give one of them")
-        self._run = _core.Run(self._place, options, every_key, keep, when_busy == "skip", seconds, base, bits)
+        alone = {"base": base, "dynaquant": dynaquant, "eval_fn": eval_fn}
+        if group is not None and (refused := next((name for name, given in alone.items() if given is not None), None)):
+            raise make(InvalidError, f"{refused} is not for a group of writers yet")
+        self._talk = None if group is None else Talk(group, group_seconds, join_seconds)
+        self._division = Division(self._talk.rank, self._talk.world) if self._talk is not None and divide else None
+        self._run = _core.Run(self._place, options, every_key, keep, when_busy == "skip", seconds, base, bits, self._talk)
         # At the end of the process, too, a save in flight is finished.
         self._finalizer = weakref.finalize(self, _close_quietly, self._run)
-        if isinstance(self._place, Store):
+        if isinstance(self._place, Store) or self._talk is not None:
             outlive(self._finalizer)
         self._handlers: dict[int, Any] = {}
         try:
@@ -238,7 +257,7 @@ class Checkpointer:
         """
         with self._lock:
             try:
-                return self._save(step, metrics, final, key, wait, objects)
+                return self._save(step, metrics, final, key, wait, objects) if self._talk is None else self._save_together(step, metrics, final, key, wait, objects)
             finally:
                 if self._guard is not None:
                     self._guard.release()
@@ -262,6 +281,30 @@ class Checkpointer:
             self._saves += 1
             self._last = (step, final, _fingerprint(self._objects))
             self._wanted.clear()
+        return bool(taken)
+
+    def _save_together(
+        self, step: int, metrics: Mapping[str, float] | None, final: bool, key: bool, wait: bool, objects: Mapping[str, Any]
+    ) -> bool:
+        """Each call is one save of all ranks, also where this one cannot: the others must hear why."""
+        if self._run.closed:
+            raise ValueError("the checkpointer is closed")
+        try:
+            number = whole("step", step, 0, STEP_MAX)
+            together = self._with(objects)
+            if self._division is not None:
+                self._division.begin()
+            collector = self._collect(number, together)
+            state, numbers = collector.done(), {} if metrics is None else _floats(metrics)
+        except BaseException as e:
+            with contextlib.suppress(Error):  # of the save before: told here, it would hide this one
+                self._run.refuse(step if type(step) is int and 0 <= step <= STEP_MAX else 0, *status_of(e))
+            raise
+        self._objects = together
+        self._wanted.clear()
+        alike = 0 if self._division is None else self._division.alike()
+        taken = self._run.save(number, state, final, key, wait, numbers, 0.0, None, alike)
+        self._tell()
         return bool(taken)
 
     def _tell(self) -> None:
@@ -339,7 +382,7 @@ class Checkpointer:
         if absent is not None:
             raise make(InvalidError, f"averages: nothing is saved under the name {absent!r}")
         # Parameters are known by the objects themselves, not by what they gave.
-        collector = Collector(objects, weights_only=self._profile == "weights", steps=self._steps, averages=self._averages)
+        collector = Collector(objects, weights_only=self._profile == "weights", steps=self._steps, averages=self._averages, division=self._division)
         collector.state.put(_core.DICT, len(root))
         for name, value in root.items():
             collector.value(name, ())
@@ -405,12 +448,12 @@ class Checkpointer:
             if self._run.closed:
                 raise ValueError("the checkpointer is closed")
             together = self._with(objects)
-            ck = self._open(step)
+            ck = self._open(step)  # of a group: on all ranks the same
             if ck is None:
                 self._objects = together
                 return None
             try:
-                done = self._restore_from(ck, dict(objects), strict)
+                done = self._restore_from(ck, dict(objects), strict) if self._talk is None else self._restore_together(ck, dict(objects), strict)
                 self._adopt(ck)
                 self.restored = ck.info()
                 self._from_scratch = False
@@ -424,7 +467,7 @@ class Checkpointer:
 
     def _open(self, step: int | None) -> Any:
         try:
-            ck = self._run.open(-1 if step is None else whole("step", step, 0, STEP_MAX))
+            ck = self._run.open(-1 if step is None else whole("step", step, 0, STEP_MAX), self._division is not None)
         except NotFoundError:
             if step is not None:
                 raise
@@ -437,6 +480,17 @@ class Checkpointer:
         if (dropped := ck.info()["dropped"]) is not None:
             warnings.warn(f"ckpress: {ck.info()['name']}: {dropped}", RuntimeWarning, stacklevel=3)
         return ck
+
+    def _restore_together(self, ck: Any, objects: dict[str, Any], strict: bool) -> int:
+        """As :meth:`_restore_from`; a failure of one rank is raised on all."""
+        try:
+            done = self._restore_from(ck, objects, strict)
+        except BaseException as e:
+            with contextlib.suppress(Error):
+                self._run.agree(*status_of(e))
+            raise
+        self._run.agree(0, "")
+        return done
 
     def _adopt(self, ck: Any) -> None:
         """The restore has succeeded, and must not seem to have failed only because the next save will be larger."""
@@ -464,7 +518,9 @@ class Checkpointer:
         for name in objects:
             if name in kinds:
                 restorer.add(name, raw[name], kinds[name], classes.get(name))
-        if self._rng and "rng" in raw:
+        if self._rng and self._talk is not None and self._talk.rank >= ck.info()["shards"]:
+            warnings.warn(f"ckpress: {ck.info()['name']} has random states of {ck.info()['shards']} ranks: rank {self._talk.rank} keeps its own", RuntimeWarning, stacklevel=5)
+        elif self._rng and "rng" in raw:
             state = plan.fresh(raw["rng"])
             before = _rng.get()
             plan.step(lambda: _rng.put(state()), lambda: _rng.put(before))
@@ -492,7 +548,7 @@ class Checkpointer:
                 self._end()
 
     def _final_is_due(self) -> bool:
-        if self._profile == "lossless" or not self._final_on_close or self._last is None:
+        if self._profile == "lossless" or not self._final_on_close or self._last is None or self._talk is not None:
             return False
         step, final, fingerprint = self._last
         if final:

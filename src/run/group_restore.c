@@ -159,6 +159,27 @@ ckpi_group_open(ckp_checkpoint **out, ckp_run *run, int64_t step, bool all, ckp_
 }
 
 ckp_status
+ckp_run_agree(ckp_run *run, ckp_status mine, const char *text, ckp_error *err)
+{
+    ckpi_note n = {.kind = CKPI_SAID_RESTORE, .phase = CKPI_SAID_JOINED};
+    ckp_error e;
+    ckp_status st = ckpi_session_check(run, err);
+    if (st != CKP_OK)
+        return st;
+    if (mine != CKP_OK) {
+        (void)ckpi_fail(&e, mine, "%s", text != NULL ? text : ckp_status_name(mine));
+        ckpi_note_fail(&n, mine, &e);
+        if (run->talk == NULL && err != NULL)
+            *err = e;
+    }
+    if (run->talk == NULL)
+        return mine;
+    ckpi_session_drain(run);
+    st = ckpi_talk_ask(run->talk, &n, err);
+    return st == CKP_OK ? ckpi_talk_verdict(run->talk, err) : st;
+}
+
+ckp_status
 ckp_checkpoint_open_all(ckp_checkpoint **out, ckp_run *run, int64_t step, ckp_error *err)
 {
     const ckp_status st = ckpi_session_check(run, err);

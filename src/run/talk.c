@@ -193,7 +193,7 @@ lose(ckpi_talk *t, const ckp_error *e, ckp_error *err)
     return CKP_EIO;
 }
 
-/* What must be the same on all ranks. Differing kinds end all talk of this round. */
+/* What must be the same on all ranks that have not failed: those need not know it. Differing kinds end all talk of this round. */
 static ckp_status
 compare(const ckpi_note *all, unsigned world, bool *differ, ckp_error *err)
 {
@@ -203,7 +203,9 @@ compare(const ckpi_note *all, unsigned world, bool *differ, ckp_error *err)
         *differ = true;
         return ckpi_fail(err, CKP_EINVAL, "rank %u %s while rank 0 %s: all ranks make the same calls", r, doing(all[r].kind), doing(all[0].kind));
     }
-    for (unsigned r = 1; r < world; r++) {
+    for (unsigned r = 1; r < world && all[0].phase != CKPI_SAID_FAILED; r++) {
+        if (all[r].phase == CKPI_SAID_FAILED)
+            continue;
         if (all[r].step != all[0].step)
             return ckpi_fail(err, CKP_EINVAL, "rank %u %s at step %llu, rank 0 at step %llu", r, doing(all[r].kind),
                              (unsigned long long)all[r].step, (unsigned long long)all[0].step);

@@ -76,7 +76,9 @@ static ckp_status
 save_rank(ranks *r, unsigned rank)
 {
     training *t = r->user;
-    const ckp_status st = model_save(t->run[rank], &t->m[rank], NULL, &r->err[rank]);
+    ckp_save_options o = CKP_SAVE_OPTIONS_INIT;
+    o.alike = 7;
+    const ckp_status st = model_save(t->run[rank], &t->m[rank], &o, &r->err[rank]);
     ckp_save_stats s = {.size = sizeof s};
     ckp_run_stats(t->run[rank], &s);
     t->key[rank] = s.is_key;
@@ -304,6 +306,7 @@ save_bad(ranks *r, unsigned rank)
     training *t = r->user;
     ckp_save_options o = CKP_SAVE_OPTIONS_INIT;
     o.quality = rank == t->odd ? 1e9 : 0.0;
+    o.alike = 7;
     const ckp_status st = model_save(t->run[rank], &t->m[rank], &o, &r->err[rank]);
     if (rank == t->odd && strstr(r->err[rank].text, "quality") != NULL)
         (void)ckp_objects_fail(&r->err[rank], st, "rank 2: of its own, without its number");
@@ -320,6 +323,15 @@ save_another_step(ranks *r, unsigned rank)
     return st;
 }
 
+static ckp_status
+save_unlike(ranks *r, unsigned rank)
+{
+    training *t = r->user;
+    ckp_save_options o = CKP_SAVE_OPTIONS_INIT;
+    o.alike = 7 + (rank == t->odd);
+    return model_save(t->run[rank], &t->m[rank], &o, &r->err[rank]);
+}
+
 static void
 test_one_fails(void **state)
 {
@@ -332,9 +344,9 @@ test_one_fails(void **state)
     make_models(&t, WORLD);
     ranks_run(&r, open_rank);
     all_ok(&r);
-    const rank_fn fails[] = {save_or_refuse, save_bad, save_another_step};
-    const ckp_status want[] = {CKP_ENOSPC, CKP_EINVAL, CKP_EINVAL};
-    const char *text[] = {"rank 2: nothing fits", "rank 2: ", "rank 2 saves at step"};
+    const rank_fn fails[] = {save_or_refuse, save_bad, save_another_step, save_unlike};
+    const ckp_status want[] = {CKP_ENOSPC, CKP_EINVAL, CKP_EINVAL, CKP_EINVAL};
+    const char *text[] = {"rank 2: nothing fits", "rank 2: ", "rank 2 saves at step", "rank 2 has other options, or other tensors"};
     for (size_t i = 0; i < CHECK_COUNT(fails); i++) {
         train(&t, WORLD);
         ranks_run(&r, save_rank);
