@@ -18,16 +18,15 @@ from ._collect import Collector
 from ._decode import parse
 from ._dynaquant import Bound, Config, DynaQuant
 from ._file import PathLike
-from ._group import Division, Talk, status_of
+from ._group import Division, Talk, status_of, too_few
 from ._guard import Guard, Measured
 from ._names import Attr
 from ._notes import nothing_to_restore, passed_over
 from ._plan import Plan
 from ._retention import rules
-from ._restore import Restorer, check_object_name, class_of, kind_of, saved_form
+from ._restore import Restorer, check_object_name, class_of, fingerprint, kind_of, saved_form
 from ._search import Planner, guard_for
 from ._url import Storage, Store, outlive, place
-from ._views import is_torch_tensor
 from .errors import CorruptError, Error, InvalidError, LimitError, NotFoundError, make
 
 LAYOUT = 1  # of the tree's root, as save() writes it
@@ -184,10 +183,7 @@ class Checkpointer:
             raise make(InvalidError, f"target_bits must be above 0, not {target_bits!r}")
         if bits and eval_fn is not None:
             raise make(InvalidError, "target_bits sets the quality by size, eval_fn by the loss: give one of them")
-        alone = {"base": base, "dynaquant": dynaquant, "eval_fn": eval_fn}
-        if group is not None and (refused := next((name for name, given in alone.items() if given is not None), None)):
-            raise make(InvalidError, f"{refused} is not for a group of writers yet")
-        self._talk = None if group is None else Talk(group, group_seconds, join_seconds)
+        self._talk = None if group is None else Talk(group, group_seconds, join_seconds, base=base, dynaquant=dynaquant, eval_fn=eval_fn)
         self._division = Division(self._talk.rank, self._talk.world) if self._talk is not None and divide else None
         self._run = _core.Run(self._place, options, every_key, keep, when_busy == "skip", seconds, base, bits, self._talk)
         # At the end of the process, too, a save in flight is finished.
@@ -279,7 +275,7 @@ class Checkpointer:
         self._tell()
         if taken:
             self._saves += 1
-            self._last = (step, final, _fingerprint(self._objects))
+            self._last = (step, final, fingerprint(self._objects))
             self._wanted.clear()
         return bool(taken)
 
@@ -518,8 +514,8 @@ class Checkpointer:
         for name in objects:
             if name in kinds:
                 restorer.add(name, raw[name], kinds[name], classes.get(name))
-        if self._rng and self._talk is not None and self._talk.rank >= ck.info()["shards"]:
-            warnings.warn(f"ckpress: {ck.info()['name']} has random states of {ck.info()['shards']} ranks: rank {self._talk.rank} keeps its own", RuntimeWarning, stacklevel=5)
+        if self._rng and self._talk is not None and (text := too_few(ck.info(), self._talk)):
+            warnings.warn(text, RuntimeWarning, stacklevel=5)
         elif self._rng and "rng" in raw:
             state = plan.fresh(raw["rng"])
             before = _rng.get()
@@ -553,7 +549,7 @@ class Checkpointer:
         step, final, fingerprint = self._last
         if final:
             return False
-        return fingerprint == _fingerprint(self._objects)
+        return fingerprint == fingerprint(self._objects)
 
     def _end(self) -> None:
         for number, before in self._handlers.items():
@@ -592,15 +588,6 @@ def _floats(metrics: Mapping[str, float]) -> dict[str, float]:
             str(name).encode()
         except (TypeError, ValueError, OverflowError, RuntimeError) as e:  # a tensor of many elements is a RuntimeError
             raise make(InvalidError, f"metrics: {name!r} must be a number ({e})") from None
-    return out
-
-
-def _fingerprint(objects: Mapping[str, Any]) -> list[Any]:
-    """Changes whenever a parameter of a module is written: torch counts in-place changes of every tensor."""
-    out: list[Any] = []
-    for obj in objects.values():
-        if kind_of(obj) == "module":
-            out += [(id(p), p.data_ptr(), p._version) for p in obj.parameters() if is_torch_tensor(p) and not p.is_inference()]
     return out
 
 

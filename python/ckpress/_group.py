@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -23,11 +24,15 @@ class Talk:
 
     Args:
         group: ``"world"``, or a process group of torch.distributed; it may be one of NCCL, for it only says who belongs together.
+        alone: options that are for a single writer only, refused by name where they are given.
     """
 
-    def __init__(self, group: Any, seconds: float, join_seconds: float) -> None:
+    def __init__(self, group: Any, seconds: float, join_seconds: float, **alone: Any) -> None:
+        refused = next((name for name, given in alone.items() if given is not None), None)
+        if refused is not None:
+            raise make(InvalidError, f"{refused} is not for a group of writers yet")
         dist = _distributed()
-        every = group is None or group == WORLD
+        every = isinstance(group, str) and group == WORLD
         members = list(range(dist.get_world_size())) if every else dist.get_process_group_ranks(group)
         if dist.get_rank() not in members:
             raise make(InvalidError, "this process is not in the group")
@@ -81,6 +86,13 @@ class Division:
     def alike(self) -> int:
         """A number that is the same on all ranks if they have divided the same."""
         return int.from_bytes(self._hash.digest(), "little")
+
+
+def too_few(info: Mapping[str, Any], talk: Talk) -> str:
+    """What to say where a checkpoint of fewer ranks has no random state for this one; "" where it has."""
+    if talk.rank < info["shards"]:
+        return ""
+    return f"ckpress: {info['name']} has random states of {info['shards']} ranks: rank {talk.rank} keeps its own"
 
 
 def status_of(problem: BaseException) -> tuple[int, str]:
