@@ -246,7 +246,7 @@ CKP_MUST_USE CKP_API ckp_status ckp_run_commit(ckp_run *run, const ckp_metric *m
 /** Forgets the staged save, if there is one; the next is a key. */
 CKP_API void ckp_run_unstage(ckp_run *run);
 
-/** Figures of the last save that has ended, and of the call that started the newest. Times in seconds, sizes in bytes. */
+/** Figures of the last save that has ended, and of the call that started the newest. Times in seconds, sizes in bytes; in a group those of this rank's shard. */
 typedef struct ckp_save_stats {
     size_t size;                 /**< sizeof(ckp_save_stats), set by the caller */
     uint64_t step, sequence;

@@ -546,10 +546,10 @@ class Checkpointer:
     def _final_is_due(self) -> bool:
         if self._profile == "lossless" or not self._final_on_close or self._last is None or self._talk is not None:
             return False
-        step, final, fingerprint = self._last
+        _, final, before = self._last
         if final:
             return False
-        return fingerprint == fingerprint(self._objects)
+        return before == fingerprint(self._objects)
 
     def _end(self) -> None:
         for number, before in self._handlers.items():

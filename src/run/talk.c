@@ -17,6 +17,9 @@
 #define QUIET_MS 1000
 #define REST_MS 250
 
+/* ten numbers, three ids, four texts */
+_Static_assert(NOTE_BYTES >= 10 * 8 + 3 * 16 + 2 * CKPI_DIR_NAME_MAX + 256 + 768, "a note must fit");
+
 struct ckpi_talk {
     ckp_group g;
     pthread_t thread;

@@ -358,6 +358,31 @@ test_opening(void **state)
     ranks_free(&r);
 }
 
+/* A group of one is a group all the same. */
+static void
+test_one_rank(void **state)
+{
+    static training t;
+    static ranks r;
+    ckp_error err = {0};
+    t = (training){.dir = model_path(state, "run"), .profile = CKP_PROFILE_RESUME, .key_every = 8, .step = CKP_STEP_NEWEST};
+    ranks_init(&r, 1, &t);
+    group_make_models(&t, 1);
+    ranks_run(&r, group_open_rank);
+    for (int i = 0; i < 4; i++) {
+        group_train(&t, 1);
+        ranks_run(&r, group_save_rank);
+        group_all_ok(&r);
+        assert_true(t.key[0] == (i == 0));
+        ranks_run(&r, group_restore_rank);
+        group_all_ok(&r);
+    }
+    ranks_run(&r, group_close_rank);
+    assert_ok(ckp_verify(t.dir, NULL, 0, CKP_VERIFY_DECODE, 1, NULL, NULL, &err));
+    group_free_models(&t, 1);
+    ranks_free(&r);
+}
+
 int
 main(void)
 {
@@ -368,6 +393,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_one_fails, model_setup, model_teardown),
         cmocka_unit_test_setup_teardown(test_told_later, model_setup, model_teardown),
         cmocka_unit_test_setup_teardown(test_one_dies, model_setup, model_teardown),
+        cmocka_unit_test_setup_teardown(test_one_rank, model_setup, model_teardown),
         cmocka_unit_test_setup_teardown(test_opening, model_setup, model_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
