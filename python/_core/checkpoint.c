@@ -129,6 +129,8 @@ checkpoint_info(checkpoint_object *self, PyObject *unused)
     ckp_checkpoint_get_info(self->ck, &info);
     PyObject *d = info_dict(&info);
     const char *dropped = ckp_checkpoint_dropped(self->ck);
+    if (d != NULL && !ckpy_set(d, "shards", PyLong_FromSize_t(ckp_checkpoint_shards(self->ck))))
+        Py_CLEAR(d);
     if (d != NULL && !ckpy_set(d, "dropped", dropped != NULL ? PyUnicode_FromString(dropped) : Py_NewRef(Py_None)))
         Py_CLEAR(d);
     if (d != NULL && !(ckpy_set(d, "metrics", ckpy_metrics(next_metric, self->ck)) && ckpy_set(d, "settings", ckpy_metrics(next_setting, self->ck))))

@@ -68,8 +68,12 @@ class Log:
             run.wait()
             waited = time.perf_counter() - start
         if not run.busy:
-            self._tell(figures(run.stats()))
+            self.look(run)
             self._waited = waited
+
+    def look(self, run: Any) -> None:
+        """Tells of the last save that has ended, without waiting for another."""
+        self._tell(figures(run.stats()))
 
     def _tell(self, stats: Mapping[str, Any]) -> None:
         if stats["saves"] <= self._told:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The newest checkpoint in shared memory: there or not, never more than its budget, and never believed (docs/runs.md, invariant 13). */
+/* The newest checkpoint in shared memory: there or not, never more than its budget, and never believed (docs/runs.md, invariant 15). */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs with a copy of their newest checkpoint in shared memory: what is restored, by whom, and after what (docs/runs.md, invariant 13). */
+/* Runs with a copy of their newest checkpoint in shared memory: what is restored, by whom, and after what (docs/runs.md, invariant 15). */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
