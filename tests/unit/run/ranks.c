@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "ranks.h"
 #include <stdlib.h>
 #include <string.h>
@@ -138,6 +139,8 @@ on_put(void *user, const char *key, const ckp_object_bytes *bytes, bool replace,
 {
     gate *g = user;
     ckp_status st = CKP_OK;
+    const struct timespec slow = {0, g->slow_ms * 1000000L};
+    (void)nanosleep(&slow, NULL);
     return passes(g, &st, err) ? g->below.put(g->below.user, key, bytes, replace, err) : st;
 }
 

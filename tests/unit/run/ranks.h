@@ -47,6 +47,7 @@ typedef struct gate {
     bool lasting;                /* and all after it */
     ckp_status answer;
     unsigned long fired;
+    long slow_ms;                /* that each put takes */
 } gate;
 
 void gate_init(gate *g, bucket *b);
