@@ -65,13 +65,16 @@ bench-bitsnap bench-coder bench-lossless bench-optim bench-plan bench-quality be
 	@if [ -f bench/$*.c ]; then cmake --build $(RELEASE) -j $(JOBS) --target bench_$*; fi
 	@if [ -f bench/$*.py ]; then $(RUN_PYTHON) bench/$*.py; else $(RELEASE)/bench/bench_$*; fi
 
-# Built apart, so that it can mask CPU features and print what AVX2 gives.
+# The first part is built apart, so that it can mask CPU features and print what AVX2 gives.
 bench-save:
 	@scripts/bootstrap.sh bench
 	@mkdir -p build/bench
 	@cmake --preset release -B build/bench-save -DCKP_TEST_ENV=ON >build/.configure.log 2>&1 || { cat build/.configure.log; exit 1; }
 	@cmake --build build/bench-save -j $(JOBS) --target bench_save
-	@build/bench-save/bench/bench_save
+	@build/bench-save/bench/bench_save $(if $(QUICK),100)
+	@$(MAKE) --no-print-directory release
+	@$(RUN_PYTHON) -W ignore bench/save_training.py $(if $(QUICK),--quick)
+	@$(RUN_PYTHON) -W ignore bench/save_killed.py $(if $(QUICK),--mb 50 --deltas 2)
 
 PREFIX ?= /usr/local
 install: build

@@ -12,6 +12,7 @@
 #include <ckpress/run_diff.h>
 #include <ckpress/run_export.h>
 #include <ckpress/run_file.h>
+#include <ckpress/run_group.h>
 #include <ckpress/run_inspect.h>
 #include <ckpress/run_objects.h>
 #include <ckpress/run_plan.h>

@@ -11,6 +11,7 @@
  * process that made it; in a forked child every call returns CKP_EFORK and freeing does nothing to the disk.
  */
 #include <ckpress/objects.h>
+#include <ckpress/run_group.h>
 #include <ckpress/state.h>
 
 #ifdef __cplusplus
@@ -148,8 +149,20 @@ typedef struct ckp_run_options {
      */
     double target_bits;
     const ckp_objects *objects;       /**< where the run lies: ckp_run_open's dir is its name then; NULL: a directory. Copied */
+    /**
+     * Several writers (run_group.h): this is one rank of them. NULL: the only writer. Copied. Not with base_model, CKP_BUSY_SKIP or ckp_run_stage. ckp_run_open returns
+     * when all ranks have it open, or fails on all of them. Retention is rank 0's.
+     */
+    const ckp_group *group;
+    /**
+     * Bytes of shared memory (/dev/shm) for a copy of the newest checkpoint with its chain: it outlives the process, and ckp_checkpoint_open reads it instead of
+     * the run's files where length and hash are those of the manifest. 0: none. What does not fit is not copied (ckp_save_stats.copy_note). CKP_MEMORY_DEFAULT:
+     * 512 MB for a run in objects on a machine with four times as much left, else none. Not with `group`: none then.
+     */
+    uint64_t memory;
 } ckp_run_options;
-#define CKP_RUN_OPTIONS_INIT {sizeof(ckp_run_options), CKP_CODING_INIT, 32, 0, CKP_BUSY_WAIT, 60, NULL, NULL, 0.0, NULL}
+#define CKP_MEMORY_DEFAULT UINT64_MAX
+#define CKP_RUN_OPTIONS_INIT {sizeof(ckp_run_options), CKP_CODING_INIT, 32, 0, CKP_BUSY_WAIT, 60, NULL, NULL, 0.0, NULL, NULL, 0}
 
 /**
  * Opens a run for writing, creating the directory when there is none, and takes its lock.
@@ -169,8 +182,9 @@ typedef struct ckp_save_options {
     size_t n_metrics;
     double quality;              /**< of this save alone; 0: the run's */
     const ckp_dynaquant *dynaquant;   /**< of this save alone, used during the call only; NULL: the run's */
+    uint64_t alike;              /**< in a group: a number that must be the same on all ranks, such as a hash of which rank saves which tensor */
 } ckp_save_options;
-#define CKP_SAVE_OPTIONS_INIT {sizeof(ckp_save_options), false, false, false, NULL, 0, 0.0, NULL}
+#define CKP_SAVE_OPTIONS_INIT {sizeof(ckp_save_options), false, false, false, NULL, 0, 0.0, NULL, 0}
 
 /**
  * Saves a state. Returns when the live tensors may change; coding, writing, fsync and commit go on in the background.
@@ -178,16 +192,35 @@ typedef struct ckp_save_options {
  *
  * @param step  finished steps; any number, also one that exists (the sequence number decides which is newest).
  * @param[out] taken  may be NULL; false when the save was skipped (CKP_BUSY_SKIP).
- * @return CKP_OK, or the failure of this or of the *previous* save (which is then forgotten; this state was not saved).
+ * @return CKP_OK, or the failure of this or of the *previous* save (which is then forgotten; this state was not saved). In a group each call is a save
+ *         on every rank: a failure of the previous one is returned, and this state is saved all the same, as *taken says.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_run_save(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_options *opt, bool *taken,
                                              ckp_error *err);
+/**
+ * In a group, instead of ckp_run_save: this rank cannot save. The others' saves of this step fail with `why` (a failure) and text, as they would for a state
+ * that ckp_run_save itself refuses. Does nothing without a group.
+ * @param wait  return when all have heard of it.
+ * @return CKP_OK, or the failure of the save before.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_run_refuse(ckp_run *run, uint64_t step, ckp_status why, const char *text, bool wait, ckp_error *err);
+/**
+ * In a group every rank calls it, and all get the first failure of any, such as that of reading a checkpoint: a restore is one of all ranks too. Waits for a save in
+ * flight first. Without a group it returns `mine`.
+ * @param mine, text  what has become of this rank's part.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_run_agree(ckp_run *run, ckp_status mine, const char *text, ckp_error *err);
 /** Waits for the save in flight and returns its failure, if any. */
 CKP_MUST_USE CKP_API ckp_status ckp_run_wait(ckp_run *run, ckp_error *err);
 /** True while a save is in flight. */
 CKP_API bool ckp_run_busy(const ckp_run *run);
-/** Waits, gives the lock back, frees. Accepts NULL. The failure of the last save is returned; everything is freed all the same. */
+/**
+ * Waits, gives the lock back, frees. Accepts NULL. The failure of the last save is returned; everything is freed all the same. The copy in
+ * shared memory goes.
+ */
 CKP_API ckp_status ckp_run_close(ckp_run *run, ckp_error *err);
+/** The copy in shared memory stays when the run is closed, as it does when the process is killed: training is to go on. Accepts NULL. */
+CKP_API void ckp_run_keep_memory(ckp_run *run);
 
 /**
  * A save in two steps, for who wants to see what would come back before it is written: stage, read and judge, stage finer or commit.
@@ -225,7 +258,7 @@ CKP_MUST_USE CKP_API ckp_status ckp_run_commit(ckp_run *run, const ckp_metric *m
 /** Forgets the staged save, if there is one; the next is a key. */
 CKP_API void ckp_run_unstage(ckp_run *run);
 
-/** Figures of the last save that has ended, and of the call that started the newest. Times in seconds, sizes in bytes. */
+/** Figures of the last save that has ended, and of the call that started the newest. Times in seconds, sizes in bytes; in a group those of this rank's shard. */
 typedef struct ckp_save_stats {
     size_t size;                 /**< sizeof(ckp_save_stats), set by the caller */
     uint64_t step, sequence;
@@ -239,6 +272,11 @@ typedef struct ckp_save_stats {
     uint64_t saves, failed, skipped;         /**< since open */
     uint64_t memory_bytes;       /**< held between saves: reconstructions, codes, staging, buffers of chunks */
     double mse_by_role[CKP_ROLE_COUNT_], mre_by_role[CKP_ROLE_COUNT_];   /**< of optimizer states in clusters: mean of e^2, and of |e / x| where x is not 0 */
+    uint64_t memory_peak;        /**< most of that since open */
+    double sum_stall, sum_encode, sum_write;     /**< of all committed saves since open */
+    uint64_t sum_raw, sum_stored;
+    uint64_t copy_bytes;         /**< in shared memory now (ckp_run_options.memory) */
+    char copy_note[160];         /**< why the newest checkpoint is not there; "" when it is, or was not asked for */
     char warning[256];           /**< why old checkpoints could not be deleted, or what has become of the base model; "" when all is well */
 } ckp_save_stats;
 CKP_API void ckp_run_stats(const ckp_run *run, ckp_save_stats *st);
@@ -262,8 +300,16 @@ CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_open_run(ckp_checkpoint **out, co
  */
 CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_open_run_on(ckp_checkpoint **out, const char *dir, const char *base_model, int64_t step,
                                                            bool verify_payload, ckp_error *err);
-/** The same through a run that is open for writing; waits for a save in flight first. */
+/**
+ * The same through a run that is open for writing; waits for a save in flight first. In a group every rank calls it, and all get the same checkpoint, the newest that
+ * opens on each of them, or the same failure (CKP_EMISMATCH: there is none, while some have one). A rank gets its own shard, as ckp_run_save had it; with another
+ * number of ranks than have saved it, all shards.
+ */
 CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_open(ckp_checkpoint **out, ckp_run *run, int64_t step, ckp_error *err);
+/** The same with all shards on every rank: one checkpoint of all tensors that some rank has saved whole, and the tree of this rank (of rank 0 where it had none). */
+CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_open_all(ckp_checkpoint **out, ckp_run *run, int64_t step, ckp_error *err);
+/** How many writers it has; 1 for a file. Readers without a group see all shards as one: what several hold whole is there as "shard-RRRRR/NAME" too. */
+CKP_API size_t ckp_checkpoint_shards(const ckp_checkpoint *ck);
 /**
  * Opens one .ckp file. A delta needs the files of its chain, nearest base first or in any order, and the run's base model where it has one.
  * @return CKP_EBASE: a base is missing or another one than the delta names (before anything is decoded).
@@ -285,6 +331,7 @@ typedef struct ckp_checkpoint_info {
     double rms_error_by_role[CKP_ROLE_COUNT_], max_error_by_role[CKP_ROLE_COUNT_];   /**< largest of the role's tensors, relative to the tensor's RMS; 0 when none is recorded */
     char content_id[33], base_id[33];         /**< hex; base "" for a key */
     char name[256];              /**< directory in the run, or file */
+    uint64_t memory_bytes;       /**< of the chain's files, those of which a copy in shared memory is read */
 } ckp_checkpoint_info;
 CKP_API void ckp_checkpoint_get_info(const ckp_checkpoint *ck, ckp_checkpoint_info *info);
 /** The file that is the base model of the run at this checkpoint; NULL: none. Valid while ck lives. */

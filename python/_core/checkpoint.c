@@ -93,11 +93,12 @@ static PyObject *
 info_dict(const ckp_checkpoint_info *i)
 {
     PyObject *d = Py_BuildValue(
-        "{s:K,s:K,s:K,s:N,s:N,s:I,s:s,s:(II),s:K,s:K,s:K,s:s,s:s,s:s}", "step", (unsigned long long)i->step, "sequence",
+        "{s:K,s:K,s:K,s:N,s:N,s:I,s:s,s:(II),s:K,s:K,s:K,s:s,s:s,s:s,s:K}", "step", (unsigned long long)i->step, "sequence",
         (unsigned long long)i->sequence, "restore_count", (unsigned long long)i->restore_count, "is_delta", PyBool_FromLong(i->is_delta), "lossy",
         PyBool_FromLong(i->lossy), "chain", i->chain, "profile", ckp_profile_name(i->profile), "format", i->format_major, i->format_minor,
         "raw_bytes", (unsigned long long)i->raw_bytes, "stored_bytes", (unsigned long long)i->stored_bytes, "overhead_bytes",
-        (unsigned long long)i->overhead_bytes, "content_id", i->content_id, "base_id", i->base_id, "name", i->name);
+        (unsigned long long)i->overhead_bytes, "content_id", i->content_id, "base_id", i->base_id, "name", i->name, "memory_bytes",
+        (unsigned long long)i->memory_bytes);
     if (d != NULL && !(ckpy_set(d, "raw_by_role", ckpy_by_role(i->raw_by_role)) && ckpy_set(d, "stored_by_role", ckpy_by_role(i->stored_by_role)) &&
                        ckpy_set(d, "params_by_role", ckpy_by_role(i->params_by_role))))
         Py_CLEAR(d);
@@ -128,6 +129,8 @@ checkpoint_info(checkpoint_object *self, PyObject *unused)
     ckp_checkpoint_get_info(self->ck, &info);
     PyObject *d = info_dict(&info);
     const char *dropped = ckp_checkpoint_dropped(self->ck);
+    if (d != NULL && !ckpy_set(d, "shards", PyLong_FromSize_t(ckp_checkpoint_shards(self->ck))))
+        Py_CLEAR(d);
     if (d != NULL && !ckpy_set(d, "dropped", dropped != NULL ? PyUnicode_FromString(dropped) : Py_NewRef(Py_None)))
         Py_CLEAR(d);
     if (d != NULL && !(ckpy_set(d, "metrics", ckpy_metrics(next_metric, self->ck)) && ckpy_set(d, "settings", ckpy_metrics(next_setting, self->ck))))

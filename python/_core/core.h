@@ -61,6 +61,22 @@ typedef struct ckpy_paths {
 bool ckpy_paths_from(ckpy_paths *out, PyObject *sequence);
 void ckpy_paths_free(ckpy_paths *p);
 
+/** Around Python code that a thread of the library runs: the interpreter lock; what was raised before is put aside. */
+typedef struct ckpy_entry {
+    PyGILState_STATE gil;
+    PyObject *type, *value, *trace;
+} ckpy_entry;
+void ckpy_enter_python(ckpy_entry *e);
+void ckpy_leave_python(ckpy_entry *e);
+/** Takes the exception that is set, as a status and a text. */
+ckp_status ckpy_failed_python(ckp_error *err);
+
+/**
+ * A group from None or an object (ckpress._group.Talk) with rank, world, seconds, join_seconds and exchange(bytes, seconds) -> bytes of all ranks. Whatever
+ * is opened with it must keep a reference to it. *given: out, or NULL for None. false with an exception set.
+ */
+bool ckpy_group_from(ckp_group *out, const ckp_group **given, PyObject *obj);
+
 /** Where a run lies: a path, or an object store (python/ckpress/_url.py). The struct must not move while `in` is in use. */
 typedef struct ckpy_place {
     PyObject *path, *stage;      /* bytes */

@@ -63,20 +63,17 @@ PyType_Spec ckpy_bytes_spec = {.name = "ckpress._core.ObjectBytes",
 /* ---- entering Python, and what it raised ------------------------------------------------------------------------- */
 
 /* What was raised before (by a progress callback of the same call) is put aside: Python code must not run on top of it. */
-typedef struct entry {
-    PyGILState_STATE gil;
-    PyObject *type, *value, *trace;
-} entry;
+typedef ckpy_entry entry;
 
-static void
-enter(entry *e)
+void
+ckpy_enter_python(ckpy_entry *e)
 {
     e->gil = PyGILState_Ensure();
     PyErr_Fetch(&e->type, &e->value, &e->trace);
 }
 
-static void
-leave(entry *e)
+void
+ckpy_leave_python(ckpy_entry *e)
 {
     if (e->type != NULL)
         PyErr_Restore(e->type, e->value, e->trace);
@@ -114,8 +111,8 @@ say(PyObject *exc, ckp_status st, ckp_error *err)
 }
 
 /* Takes the exception that is set. Ctrl-C comes back as soon as the library has returned: what it is doing must be ended in good order first. */
-static ckp_status
-failed(ckp_error *err)
+ckp_status
+ckpy_failed_python(ckp_error *err)
 {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
@@ -138,14 +135,14 @@ on_stat(void *user, const char *key, uint64_t *bytes, ckp_error *err)
 {
     entry e;
     ckp_status st = CKP_OK;
-    enter(&e);
+    ckpy_enter_python(&e);
     PyObject *size = PyObject_CallMethod(user, "stat", "s", key);
     if (size != NULL)
         *bytes = PyLong_AsUnsignedLongLong(size);
     if (PyErr_Occurred() != NULL)
-        st = failed(err);
+        st = ckpy_failed_python(err);
     Py_XDECREF(size);
-    leave(&e);
+    ckpy_leave_python(&e);
     return st;
 }
 
@@ -155,17 +152,17 @@ on_get(void *user, const char *key, uint64_t off, void *dst, size_t n, ckp_error
     entry e;
     ckpy_memory m = {0};
     ckp_status st = CKP_OK;
-    enter(&e);
+    ckpy_enter_python(&e);
     PyObject *data = PyObject_CallMethod(user, "get", "sKn", key, (unsigned long long)off, (Py_ssize_t)n);
     if (data == NULL || !ckpy_memory_from(&m, data, false))
-        st = failed(err);
+        st = ckpy_failed_python(err);
     else if (m.len != (Py_ssize_t)n)
         st = ckp_objects_fail(err, CKP_EIO, "the file system gave another number of bytes than it was asked for");
     else
         memcpy(dst, m.data, n);
     ckpy_memory_free(&m);
     Py_XDECREF(data);
-    leave(&e);
+    ckpy_leave_python(&e);
     return st;
 }
 
@@ -190,16 +187,16 @@ on_put(void *user, const char *key, const ckp_object_bytes *bytes, bool replace,
 {
     entry e;
     ckp_status st = CKP_OK;
-    enter(&e);
+    ckpy_enter_python(&e);
     bytes_object *b = bytes_new(user, bytes);
     PyObject *done = b != NULL ? PyObject_CallMethod(user, "put", "sOO", key, (PyObject *)b, replace ? Py_True : Py_False) : NULL;
     if (done == NULL)
-        st = failed(err);
+        st = ckpy_failed_python(err);
     if (b != NULL)
         b->bytes = NULL;
     Py_XDECREF(done);
     Py_XDECREF((PyObject *)b);
-    leave(&e);
+    ckpy_leave_python(&e);
     return st;
 }
 
@@ -226,12 +223,12 @@ on_list(void *user, const char *dir, bool (*fn)(void *fn_user, const char *name,
 {
     entry e;
     ckp_status st = CKP_OK;
-    enter(&e);
+    ckpy_enter_python(&e);
     PyObject *entries = PyObject_CallMethod(user, "list", "s", dir);
     if (entries == NULL || !pass_entries(entries, fn, fn_user))
-        st = failed(err);
+        st = ckpy_failed_python(err);
     Py_XDECREF(entries);
-    leave(&e);
+    ckpy_leave_python(&e);
     return st;
 }
 
@@ -240,12 +237,12 @@ on_remove(void *user, const char *key, ckp_error *err)
 {
     entry e;
     ckp_status st = CKP_OK;
-    enter(&e);
+    ckpy_enter_python(&e);
     PyObject *done = PyObject_CallMethod(user, "remove", "s", key);
     if (done == NULL)
-        st = failed(err);
+        st = ckpy_failed_python(err);
     Py_XDECREF(done);
-    leave(&e);
+    ckpy_leave_python(&e);
     return st;
 }
 

@@ -8,6 +8,7 @@ typedef struct run_object {
     ckp_run *run;            /* NULL when closed */
     bool entered;            /* a call without the interpreter lock is in it */
     PyObject *store, *adopted;   /* object stores that it, and the checkpoint that it went on from, lie in; or NULL */
+    PyObject *group;             /* whose rank it is, or NULL */
 } run_object;
 
 static bool
@@ -28,16 +29,18 @@ leave(run_object *self)
     self->entered = false;
 }
 
-PyDoc_STRVAR(run_doc, "Run(dir, coding, key_every, rules, skip_when_busy, lock_seconds, base, target_bits=0)\n--\n\n"
+PyDoc_STRVAR(run_doc, "Run(dir, coding, key_every, rules, skip_when_busy, lock_seconds, base, target_bits=0, group=None, memory=-1)\n--\n\n"
                       "A run directory, open for writing and locked. coding: (profile, quality, threads, effort, memory_budget, steps[, optimizer_states]); base: path of a base model or None;\n"
-                      "rules: (keep_last, keep_best, keep_every, metric, best_is_max, max_bytes).");
+                      "rules: (keep_last, keep_best, keep_every, metric, best_is_max, max_bytes); memory: bytes of shared memory for the newest checkpoint, -1: the default.");
 
 static PyObject *
 run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *dir_arg, *base = NULL, *coding, *base_arg;
+    PyObject *dir_arg, *base = NULL, *coding, *base_arg, *group_arg = NULL;
+    ckp_group group;
     ckpy_place place;
     int skip = 0;
+    long long memory = -1;
     ckp_run_options opt = CKP_RUN_OPTIONS_INIT;
     ckp_retention rules = CKP_RETENTION_INIT;
     PyObject *rules_arg;
@@ -45,11 +48,13 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_TypeError, "Run() takes no keyword arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "OOIOpIO|d:Run", &dir_arg, &coding, &opt.key_every, &rules_arg, &skip, &opt.lock_seconds, &base_arg,
-                          &opt.target_bits) ||
+    if (!PyArg_ParseTuple(args, "OOIOpIO|dOL:Run", &dir_arg, &coding, &opt.key_every, &rules_arg, &skip, &opt.lock_seconds, &base_arg,
+                          &opt.target_bits, &group_arg, &memory) ||
+        !ckpy_group_from(&group, &opt.group, group_arg) ||
         !ckpy_place_from(&place, dir_arg))
         return NULL;
     opt.objects = place.in;
+    opt.memory = memory < 0 ? CKP_MEMORY_DEFAULT : (uint64_t)memory;
     opt.busy = skip ? CKP_BUSY_SKIP : CKP_BUSY_WAIT;
     run_object *self = NULL;
     if ((base_arg != Py_None && !PyUnicode_FSConverter(base_arg, &base)) || !ckpy_rules_from(&rules, rules_arg) ||
@@ -72,6 +77,7 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         ckpy_raise(st, &err);
     } else {
         self->store = Py_XNewRef(place.store);
+        self->group = opt.group != NULL ? Py_NewRef(group_arg) : NULL;
     }
 done:
     ckpy_coding_free(&opt.coding);
@@ -88,12 +94,14 @@ run_dealloc(run_object *self)
     ckp_run *run = self->run;
     self->run = NULL;
     if (run != NULL) {
+        ckp_run_keep_memory(run);    /* nobody has said that the training has ended */
         Py_BEGIN_ALLOW_THREADS
         (void)ckp_run_close(run, NULL);
         Py_END_ALLOW_THREADS
     }
     Py_CLEAR(self->store);
     Py_CLEAR(self->adopted);
+    Py_CLEAR(self->group);
     const freefunc release = (freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
@@ -131,7 +139,7 @@ metrics_from(ckp_metric **out, size_t *n, PyObject *dict)
     return true;
 }
 
-PyDoc_STRVAR(save_doc, "save(step, state, final=False, key=False, wait=False, metrics=None, quality=0, dynaquant=None) -> bool\n--\n\n"
+PyDoc_STRVAR(save_doc, "save(step, state, final=False, key=False, wait=False, metrics=None, quality=0, dynaquant=None, alike=0) -> bool\n--\n\n"
                        "Returns when the live tensors may change; False when it was skipped.");
 
 static PyObject *
@@ -142,8 +150,9 @@ run_save(run_object *self, PyObject *args)
     int final = 0, key = 0, wait = 0;
     ckp_save_options opt = CKP_SAVE_OPTIONS_INIT;
     ckp_metric *list = NULL;
+    unsigned long long alike = 0;
     ckpy_dynaquant dq;
-    if (!PyArg_ParseTuple(args, "KO|pppOdO:save", &step, &state_arg, &final, &key, &wait, &metrics, &opt.quality, &config) ||
+    if (!PyArg_ParseTuple(args, "KO|pppOdOK:save", &step, &state_arg, &final, &key, &wait, &metrics, &opt.quality, &config, &alike) ||
         !ckpy_dynaquant_from(&dq, config))
         return NULL;
     opt.dynaquant = dq.given;
@@ -152,6 +161,7 @@ run_save(run_object *self, PyObject *args)
     opt.final = final != 0;
     opt.key = key != 0;
     opt.wait = wait != 0;
+    opt.alike = alike;
     opt.metrics = list;
     ckp_state *state = ckpy_state_take(state_arg, ckpy_types_of((PyObject *)self));
     if (state == NULL)
@@ -377,19 +387,67 @@ run_close(run_object *self, PyObject *unused)
     return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
 }
 
-PyDoc_STRVAR(open_doc, "open(step) -> Checkpoint\n--\n\nA checkpoint to read; -1: the newest valid one. Waits for a save in flight.");
+PyDoc_STRVAR(keep_memory_doc, "keep_memory()\n--\n\nThe copy in shared memory stays when the run is closed.");
+
+static PyObject *
+run_keep_memory(run_object *self, PyObject *unused)
+{
+    (void)unused;
+    ckp_run_keep_memory(self->run);
+    return Py_NewRef(Py_None);
+}
+
+PyDoc_STRVAR(refuse_doc, "refuse(step, status, text)\n--\n\nIn a group: this rank cannot save, and the others must hear why.");
+
+static PyObject *
+run_refuse(run_object *self, PyObject *args)
+{
+    unsigned long long step;
+    int why;
+    const char *text;
+    if (!PyArg_ParseTuple(args, "Kis:refuse", &step, &why, &text) || !enter(self))
+        return NULL;
+    ckp_error err = {0};
+    ckp_status st;
+    Py_BEGIN_ALLOW_THREADS
+    st = ckp_run_refuse(self->run, step, (ckp_status)why, text, false, &err);
+    Py_END_ALLOW_THREADS
+    leave(self);
+    return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+}
+
+PyDoc_STRVAR(agree_doc, "agree(status, text)\n--\n\nIn a group: raises the first failure of any rank, on all of them.");
+
+static PyObject *
+run_agree(run_object *self, PyObject *args)
+{
+    int mine;
+    const char *text;
+    if (!PyArg_ParseTuple(args, "is:agree", &mine, &text) || !enter(self))
+        return NULL;
+    ckp_error err = {0};
+    ckp_status st;
+    Py_BEGIN_ALLOW_THREADS
+    st = ckp_run_agree(self->run, (ckp_status)mine, text, &err);
+    Py_END_ALLOW_THREADS
+    leave(self);
+    return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+}
+
+PyDoc_STRVAR(open_doc, "open(step, all=False) -> Checkpoint\n--\n\nA checkpoint to read; -1: the newest valid one. Waits for a save in flight. all: every shard of it.");
 
 static PyObject *
 run_open_checkpoint(run_object *self, PyObject *args)
 {
     long long step;
-    if (!PyArg_ParseTuple(args, "L:open", &step) || !enter(self))
+    int all = 0;
+    if (!PyArg_ParseTuple(args, "L|p:open", &step, &all) || !enter(self))
         return NULL;
     ckp_error err = {0};
     ckp_checkpoint *ck = NULL;
     ckp_status st;
     Py_BEGIN_ALLOW_THREADS
-    st = ckp_checkpoint_open(&ck, self->run, step, &err);
+    st = (all ? ckp_checkpoint_open_all : ckp_checkpoint_open)(&ck, self->run, step, &err);
     Py_END_ALLOW_THREADS
     leave(self);
     return st == CKP_OK ? ckpy_checkpoint_wrap(ckpy_types_of((PyObject *)self), ck, self->store) : ckpy_raise(st, &err);
@@ -435,6 +493,12 @@ stats_dict(const ckp_save_stats *s)
         "stored_bytes", (unsigned long long)s->stored_bytes, "overhead_bytes", (unsigned long long)s->overhead_bytes, "saves",
         (unsigned long long)s->saves, "failed", (unsigned long long)s->failed, "skipped", (unsigned long long)s->skipped, "memory_bytes",
         (unsigned long long)s->memory_bytes);
+    if (d != NULL && !(ckpy_set(d, "memory_peak", PyLong_FromUnsignedLongLong(s->memory_peak)) &&
+                       ckpy_set(d, "copy_bytes", PyLong_FromUnsignedLongLong(s->copy_bytes)) &&
+                       ckpy_set(d, "copy_note", PyUnicode_DecodeUTF8(s->copy_note, (Py_ssize_t)strlen(s->copy_note), "replace")) &&
+                       ckpy_set(d, "totals", Py_BuildValue("{s:d,s:d,s:d,s:K,s:K}", "stall", s->sum_stall, "encode", s->sum_encode, "write", s->sum_write,
+                                                           "raw_bytes", (unsigned long long)s->sum_raw, "stored_bytes", (unsigned long long)s->sum_stored))))
+        Py_CLEAR(d);
     if (d != NULL && !(ckpy_set(d, "raw_by_role", ckpy_by_role(s->raw_by_role)) && ckpy_set(d, "stored_by_role", ckpy_by_role(s->stored_by_role)) &&
                        ckpy_set(d, "params_by_role", ckpy_by_role(s->params_by_role)) &&
                        ckpy_set(d, "mse_by_role", ckpy_doubles_by_role(s->mse_by_role)) &&
@@ -482,6 +546,9 @@ static PyMethodDef methods[] = {
     {"unstage", (PyCFunction)(void (*)(void))run_unstage, METH_NOARGS, unstage_doc},
     {"wait", (PyCFunction)(void (*)(void))run_wait, METH_NOARGS, wait_doc},
     {"close", (PyCFunction)(void (*)(void))run_close, METH_NOARGS, close_doc},
+    {"keep_memory", (PyCFunction)(void (*)(void))run_keep_memory, METH_NOARGS, keep_memory_doc},
+    {"refuse", (PyCFunction)(void (*)(void))run_refuse, METH_VARARGS, refuse_doc},
+    {"agree", (PyCFunction)(void (*)(void))run_agree, METH_VARARGS, agree_doc},
     {"open", (PyCFunction)(void (*)(void))run_open_checkpoint, METH_VARARGS, open_doc},
     {"adopt", (PyCFunction)(void (*)(void))run_adopt, METH_O, adopt_doc},
     {"stats", (PyCFunction)(void (*)(void))run_stats, METH_NOARGS, stats_doc},

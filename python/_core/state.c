@@ -2,6 +2,8 @@
 /* State: tensors by pointer or buffer, and the tree put node by node. Keeps alive what it points into. */
 #include "_core/core.h"
 
+#define CKPY_MAX_DIMS 64     /* of a tensor (state.h) */
+
 typedef struct state_object {
     PyObject_HEAD
     ckp_state *state;
@@ -157,6 +159,34 @@ done:
     return result;
 }
 
+PyDoc_STRVAR(absent_doc, "add_absent(name, dtype, shape) -> index\n--\n\nA tensor that another rank saves: its row, without elements.");
+
+static PyObject *
+state_add_absent(state_object *self, PyObject *args)
+{
+    static const uint64_t nothing[CKPY_MAX_DIMS] = {0}, one[1] = {1};
+    const char *name, *dtype;
+    PyObject *shape_arg;
+    if (!PyArg_ParseTuple(args, "ssO:add_absent", &name, &dtype, &shape_arg) || !state_idle(self))
+        return NULL;
+    ckp_error err = {0};
+    uint32_t index = 0;
+    ckpy_shape shape = CKPY_SHAPE_INIT;
+    const ckp_dtype dt = ckpy_dtype_from(dtype);
+    if (dt == (ckp_dtype)0 || !ckpy_shape_from(&shape, shape_arg, Py_None))
+        return NULL;
+    ckp_tensor t = CKP_TENSOR_INIT;
+    t.dtype = dt;
+    /* a row without elements needs a dimension that has none */
+    t.ndim = shape.ndim != 0 ? shape.ndim : 1;
+    t.shape = nothing;
+    t.global_shape = shape.ndim != 0 ? shape.extent : one;
+    t.flat = true;
+    const ckp_status st = t.ndim <= CKPY_MAX_DIMS ? ckp_state_add_tensor(self->state, name, CKP_ROLE_OTHER, NULL, &t, &index, &err) : CKP_ELIMIT;
+    ckpy_shape_free(&shape);
+    return st == CKP_OK ? PyLong_FromUnsignedLong(index) : ckpy_raise(st, &err);
+}
+
 PyDoc_STRVAR(adam_doc, "set_adam(owner, beta1, beta2, step)\n--\n\nConstants for the moments of one weight; step counts from 1.");
 
 static PyObject *
@@ -264,6 +294,7 @@ state_len(state_object *self)
 
 static PyMethodDef methods[] = {
     {"add", (PyCFunction)(void (*)(void))state_add, METH_VARARGS, add_doc},
+    {"add_absent", (PyCFunction)(void (*)(void))state_add_absent, METH_VARARGS, absent_doc},
     {"set_adam", (PyCFunction)(void (*)(void))state_set_adam, METH_VARARGS, adam_doc},
     {"put", (PyCFunction)(void (*)(void))state_put, METH_VARARGS, put_doc},
     {"put_int", (PyCFunction)(void (*)(void))state_put_int, METH_O, put_int_doc},

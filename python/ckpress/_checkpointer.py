@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal as signals_module
 import threading
@@ -12,24 +13,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from . import _core, _rng
+from ._arguments import close_quietly, floats, names_of
 from ._coding import OptimizerStates, Profile, coding, whole
 from ._collect import Collector
 from ._decode import parse
 from ._dynaquant import Bound, Config, DynaQuant
 from ._file import PathLike
+from ._group import Division, Talk, status_of, too_few
 from ._guard import Guard, Measured
 from ._names import Attr
-from ._notes import nothing_to_restore, passed_over
+from ._notes import hardly_moved, nothing_to_restore, passed_over
 from ._plan import Plan
 from ._retention import rules
-from ._restore import Restorer, check_object_name, class_of, kind_of, saved_form
+from ._restore import Restorer, check_object_name, class_of, fingerprint, kind_of, saved_form
 from ._search import Planner, guard_for
+from ._stats import Log, figures, memory_of
 from ._url import Storage, Store, outlive, place
-from ._views import is_torch_tensor
 from .errors import CorruptError, Error, InvalidError, LimitError, NotFoundError, make
 
 LAYOUT = 1  # of the tree's root, as save() writes it
-HARDLY = 0.02  # of their RMS: what weights move between two saves, where training has been done before
 RESERVED = ("step", "rng", "ckpress")
 STEP_MAX = (1 << 63) - 1
 
@@ -84,7 +86,17 @@ class Checkpointer:
         eval_group: a process group of torch.distributed whose backend knows CPU tensors (gloo) and whose rank 0 this process is. A search's
             candidates are then evaluated by all its ranks at once, which call :func:`ckpress.assist` beside each ``save()``. The choice is
             the one that this rank makes alone.
+        group: ``"world"``, or a process group of torch.distributed, of any backend: all its ranks make this object, with the same arguments, and then call
+            :meth:`save` and :meth:`restore` together. They write one checkpoint, a shard each, and every call fails on all of them or on none, with
+            the rank that failed in its text (docs/runs.md, "Several writers"). Parameters and what optimizers keep of them are divided among the ranks by size, as
+            all have them alike (DistributedDataParallel); buffers are rank 0's; everything else, such as random states, is kept per rank. Not with ``base``,
+            ``dynaquant``, ``eval_fn``, ``when_busy="skip"``; close() makes no last save.
+        divide: False: each rank saves all that it has, which need not be the same, and gets that back; restores then need as many ranks.
+        group_seconds: for how long a rank may be silent during a save before the others give up. A living one speaks every second.
+        join_seconds: for how long ranks wait for the last of them to call.
         storage: of a URL: a :class:`ckpress.Storage`, or a dict of options for fsspec's file system.
+        memory: bytes of shared memory (or as ``"512MB"``; 0: none) for a copy of the newest checkpoint, which outlives the process: :meth:`restore` reads it instead of the
+            run's files, proved by the hashes in the run's manifests (docs/runs.md, "In memory"). None: 512 MB behind a URL where four times as much is left. Not with ``group``.
         final_on_close: see :meth:`close`.
         signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (a handler that was set before
             is called too). Main thread only.
@@ -129,7 +141,12 @@ class Checkpointer:
         dynaquant: Mapping[str, Any] | None = None,
         planner: Planner = "rd",
         eval_group: Any = None,
+        group: Any = None,
+        divide: bool = True,
+        group_seconds: float = 30.0,
+        join_seconds: float = 600.0,
         storage: Storage | Mapping[str, Any] | None = None,
+        memory: int | str | None = None,
         final_on_close: bool = True,
         signals: Sequence[int] = (),
     ) -> None:
@@ -150,6 +167,7 @@ class Checkpointer:
         self.dir = self._place.url if isinstance(self._place, Store) else self._place
         self._profile = profile
         self._threads = threads
+        self._skips = when_busy == "skip"
         self._steps = options[5]
         self._rng = rng
         self._averages = names_of(averages)
@@ -160,6 +178,7 @@ class Checkpointer:
         self._by_grids = False  # the last judged save's weights, for want of a budget that codebooks meet
         self._saves = 0
         self._told = ""
+        self._log: Log | None = None
         self._from_scratch = base is None and profile in ("resume", "small")  # as far as is known; a restore says otherwise
         self._last: tuple[int, bool, list[Any]] | None = None  # step, final, fingerprint of the live tensors at the last save
         self.values: dict[str, Any] = {}
@@ -170,10 +189,12 @@ class Checkpointer:
             raise make(InvalidError, f"target_bits must be above 0, not {target_bits!r}")
         if bits and eval_fn is not None:
             raise make(InvalidError, "target_bits sets the quality by size, eval_fn by the loss: give one of them")
-        self._run = _core.Run(self._place, options, every_key, keep, when_busy == "skip", seconds, base, bits)
+        self._talk = None if group is None else Talk(group, group_seconds, join_seconds, base=base, dynaquant=dynaquant, eval_fn=eval_fn)
+        self._division = Division(self._talk.rank, self._talk.world) if self._talk is not None and divide else None
+        self._run = _core.Run(self._place, options, every_key, keep, when_busy == "skip", seconds, base, bits, self._talk, memory_of(memory))
         # At the end of the process, too, a save in flight is finished.
-        self._finalizer = weakref.finalize(self, _close_quietly, self._run)
-        if isinstance(self._place, Store):
+        self._finalizer = weakref.finalize(self, close_quietly, self._run)
+        if isinstance(self._place, Store) or self._talk is not None:
             outlive(self._finalizer)
         self._handlers: dict[int, Any] = {}
         try:
@@ -238,7 +259,7 @@ class Checkpointer:
         """
         with self._lock:
             try:
-                return self._save(step, metrics, final, key, wait, objects)
+                return self._save(step, metrics, final, key, wait, objects) if self._talk is None else self._save_together(step, metrics, final, key, wait, objects)
             finally:
                 if self._guard is not None:
                     self._guard.release()
@@ -250,7 +271,8 @@ class Checkpointer:
         together = self._with(objects)
         collector = self._collect(step, together)
         self._objects = together  # what cannot be saved is not registered either
-        numbers = {} if metrics is None else _floats(metrics)
+        numbers = {} if metrics is None else floats(metrics)
+        self._tell_log()
         bound, config = self._bind(together, collector)
         if self._guard is None or final:
             taken = self._run.save(step, collector.done(), final, key, wait, numbers, 0.0, config)
@@ -260,8 +282,34 @@ class Checkpointer:
         self._tell()
         if taken:
             self._saves += 1
-            self._last = (step, final, _fingerprint(self._objects))
+            self._last = (step, final, fingerprint(self._objects))
             self._wanted.clear()
+        return bool(taken)
+
+    def _save_together(
+        self, step: int, metrics: Mapping[str, float] | None, final: bool, key: bool, wait: bool, objects: Mapping[str, Any]
+    ) -> bool:
+        """Each call is one save of all ranks, also where this one cannot: the others must hear why."""
+        if self._run.closed:
+            raise ValueError("the checkpointer is closed")
+        try:
+            number = whole("step", step, 0, STEP_MAX)
+            together = self._with(objects)
+            if self._division is not None:
+                self._division.begin()
+            collector = self._collect(number, together)
+            state, numbers = collector.done(), {} if metrics is None else floats(metrics)
+        except BaseException as e:
+            with contextlib.suppress(Error):  # of the save before: told here, it would hide this one
+                self._run.refuse(step if type(step) is int and 0 <= step <= STEP_MAX else 0, *status_of(e))
+            raise
+        self._objects = together
+        self._wanted.clear()
+        alike = 0 if self._division is None else self._division.alike()
+        taken = self._run.save(number, state, final, key, wait, numbers, 0.0, None, alike)
+        if self._log is not None:
+            self._log.look(self._run)
+        self._tell()
         return bool(taken)
 
     def _tell(self) -> None:
@@ -271,14 +319,8 @@ class Checkpointer:
             self._told = text
             warnings.warn(f"ckpress: {text}", RuntimeWarning, stacklevel=4)
         if self._saves == 2 and self._from_scratch and not self._run.busy:
-            movement = next((e["settings"].get("movement") for e in reversed(_core.list_run(self._place)) if e["settings"]), None)
-            if movement is not None and movement < HARDLY:
-                warnings.warn(
-                    f"ckpress: between two saves weights moved by {movement:.2g} of their RMS, as in fine-tuning: profile {self._profile!r} takes steps "
-                    "for training from scratch. Give base= the file that training starts from, or a finer quality= (docs/quality.md)",
-                    RuntimeWarning,
-                    stacklevel=4,
-                )
+            if (text := hardly_moved(self._place, self._profile)) is not None:
+                warnings.warn(f"ckpress: {text}", RuntimeWarning, stacklevel=4)
 
     def _bind(self, objects: Mapping[str, Any], collector: Collector) -> tuple[Bound | None, Config | None]:
         settings = self._dynaquant if self._guard is None else self._guard.settings(self._dynaquant)
@@ -339,7 +381,7 @@ class Checkpointer:
         if absent is not None:
             raise make(InvalidError, f"averages: nothing is saved under the name {absent!r}")
         # Parameters are known by the objects themselves, not by what they gave.
-        collector = Collector(objects, weights_only=self._profile == "weights", steps=self._steps, averages=self._averages)
+        collector = Collector(objects, weights_only=self._profile == "weights", steps=self._steps, averages=self._averages, division=self._division)
         collector.state.put(_core.DICT, len(root))
         for name, value in root.items():
             collector.value(name, ())
@@ -350,6 +392,7 @@ class Checkpointer:
         """Waits until the save in flight is committed; raises its failure."""
         with self._lock:
             self._run.wait()
+            self._tell_log()
 
     @property
     def busy(self) -> bool:
@@ -358,9 +401,26 @@ class Checkpointer:
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Figures of the last save that has ended: seconds, bytes, elements by role (``ckp_save_stats`` in run.h)."""
+        """Figures of the last save that has ended (``ckp_save_stats`` in run.h): ``stall_ms`` (inside save()), ``encode_ms``, ``write_ms`` (in the background),
+        ``bytes_written``, ``ratio``, ``bits_per_param`` ..., and ``totals``. ``memory_bytes``, ``memory_peak``: extra memory, now and at most; ``copy_bytes``: the copy in
+        shared memory; ``copy_note``: why there is none."""
         with self._lock:
-            return self._run.stats()
+            return figures(self._run.stats())
+
+    def log_to(self, writer: Any) -> None:
+        """Writes scalars of each committed save: ``ckpress/stall_ms``, ``encode_ms``, ``write_ms``, ``bits_per_param``, ``ratio``, ``memory_bytes``.
+
+        A save is told of when the next one begins, or in :meth:`wait` or :meth:`close`; the next save then waits for it here, but for ``when_busy="skip"`` and ranks of a group.
+
+        Args:
+            writer: anything with ``add_scalar(name, value, step)``, such as torch.utils.tensorboard's SummaryWriter. None: no more.
+        """
+        with self._lock:
+            self._log = None if writer is None else Log(writer)
+
+    def _tell_log(self) -> None:
+        if self._log is not None and not self._run.closed:
+            self._log.ended(self._run, self._skips or self._talk is not None)  # of ranks none waits alone
 
     @property
     def should_save(self) -> bool:
@@ -405,12 +465,12 @@ class Checkpointer:
             if self._run.closed:
                 raise ValueError("the checkpointer is closed")
             together = self._with(objects)
-            ck = self._open(step)
+            ck = self._open(step)  # of a group: on all ranks the same
             if ck is None:
                 self._objects = together
                 return None
             try:
-                done = self._restore_from(ck, dict(objects), strict)
+                done = self._restore_from(ck, dict(objects), strict) if self._talk is None else self._restore_together(ck, dict(objects), strict)
                 self._adopt(ck)
                 self.restored = ck.info()
                 self._from_scratch = False
@@ -424,7 +484,7 @@ class Checkpointer:
 
     def _open(self, step: int | None) -> Any:
         try:
-            ck = self._run.open(-1 if step is None else whole("step", step, 0, STEP_MAX))
+            ck = self._run.open(-1 if step is None else whole("step", step, 0, STEP_MAX), self._division is not None)
         except NotFoundError:
             if step is not None:
                 raise
@@ -437,6 +497,17 @@ class Checkpointer:
         if (dropped := ck.info()["dropped"]) is not None:
             warnings.warn(f"ckpress: {ck.info()['name']}: {dropped}", RuntimeWarning, stacklevel=3)
         return ck
+
+    def _restore_together(self, ck: Any, objects: dict[str, Any], strict: bool) -> int:
+        """As :meth:`_restore_from`; a failure of one rank is raised on all."""
+        try:
+            done = self._restore_from(ck, objects, strict)
+        except BaseException as e:
+            with contextlib.suppress(Error):
+                self._run.agree(*status_of(e))
+            raise
+        self._run.agree(0, "")
+        return done
 
     def _adopt(self, ck: Any) -> None:
         """The restore has succeeded, and must not seem to have failed only because the next save will be larger."""
@@ -464,7 +535,9 @@ class Checkpointer:
         for name in objects:
             if name in kinds:
                 restorer.add(name, raw[name], kinds[name], classes.get(name))
-        if self._rng and "rng" in raw:
+        if self._rng and self._talk is not None and (text := too_few(ck.info(), self._talk)):
+            warnings.warn(text, RuntimeWarning, stacklevel=5)
+        elif self._rng and "rng" in raw:
             state = plan.fresh(raw["rng"])
             before = _rng.get()
             plan.step(lambda: _rng.put(state()), lambda: _rng.put(before))
@@ -480,26 +553,31 @@ class Checkpointer:
         A lossy run should end with lossless weights. ``save(step, final=True)`` says so; without it close() makes that save itself, under
         the last save's step, if ``final_on_close`` is set and the live tensors are still those of the last save. If training went on
         after it, nothing is saved: no step would be right for it. Nothing is saved either when a ``with`` block ends by an exception.
+        The copy in shared memory goes (``memory``); it stays after an exception, and where nothing was closed.
         """
         with self._lock:
             if self._run.closed:
                 return
+            in_order = False
             try:
-                if self._final_is_due():
-                    assert self._last is not None
+                if self._final_is_due() and self._last is not None:
                     self._save(self._last[0], None, True, False, True, {})  # no other rank waits for it
+                self._tell_log()
+                in_order = True
             finally:
-                self._end()
+                self._end(in_order)
 
     def _final_is_due(self) -> bool:
-        if self._profile == "lossless" or not self._final_on_close or self._last is None:
+        if self._profile == "lossless" or not self._final_on_close or self._last is None or self._talk is not None:
             return False
-        step, final, fingerprint = self._last
+        _, final, before = self._last
         if final:
             return False
-        return fingerprint == _fingerprint(self._objects)
+        return before == fingerprint(self._objects)
 
-    def _end(self) -> None:
+    def _end(self, in_order: bool = False) -> None:
+        if not in_order:
+            self._run.keep_memory()
         for number, before in self._handlers.items():
             signals_module.signal(number, before)
         self._handlers = {}
@@ -520,36 +598,3 @@ class Checkpointer:
                     self._end()
             except Error as e:  # the exception in flight says more
                 warnings.warn(f"ckpress: while closing: {e}", RuntimeWarning, stacklevel=2)
-
-
-def names_of(averages: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(averages, (str, bytes)) or not all(isinstance(name, str) for name in averages):
-        raise make(InvalidError, f"averages must be names, as in averages=('ema',), not {averages!r}")
-    return tuple(averages)
-
-
-def _floats(metrics: Mapping[str, float]) -> dict[str, float]:
-    out: dict[str, float] = {}
-    for name, value in metrics.items():
-        try:
-            out[str(name)] = float(value)
-            str(name).encode()
-        except (TypeError, ValueError, OverflowError, RuntimeError) as e:  # a tensor of many elements is a RuntimeError
-            raise make(InvalidError, f"metrics: {name!r} must be a number ({e})") from None
-    return out
-
-
-def _fingerprint(objects: Mapping[str, Any]) -> list[Any]:
-    """Changes whenever a parameter of a module is written: torch counts in-place changes of every tensor."""
-    out: list[Any] = []
-    for obj in objects.values():
-        if kind_of(obj) == "module":
-            out += [(id(p), p.data_ptr(), p._version) for p in obj.parameters() if is_torch_tensor(p) and not p.is_inference()]
-    return out
-
-
-def _close_quietly(run: Any) -> None:
-    try:
-        run.close()
-    except Error as e:
-        warnings.warn(f"ckpress: the last save failed: {e}", RuntimeWarning, stacklevel=2)

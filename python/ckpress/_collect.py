@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from . import _core
 from ._context import Context, is_module, is_optimizer, module_entries, prefixed
 from ._encode import Encoder
+from ._group import Division
 from ._names import Attr, Path, join, show
 from ._views import View, is_torch_tensor, torch_module
 from .errors import InvalidError, make
@@ -28,11 +30,16 @@ class Collector(Encoder):
         steps: by name; a tensor of floats with a step above 0 is a weight that may be coded lossily, wherever it stands.
         floats: so is every other tensor of floats of which nothing is known.
         averages: names below ``root`` of running averages of weights.
+        division: of tensors in modules and optimizers among the ranks of a group; None: this process saves all.
     """
 
     def __init__(self, root: Any, *, weights_only: bool = False, steps: Mapping[str, float] | None = None, floats: bool = False,
-                 averages: Collection[str] = ()) -> None:
+                 averages: Collection[str] = (), division: Division | None = None) -> None:
         super().__init__()
+        self._division = division
+        self._divided = False  # what is added now is the same on all ranks
+        self._belongs: str | None = None  # then: to which tensor it belongs; None: to none
+        self._absent: set[str] = set()
         self._floats = floats
         self._averages = frozenset(averages)
         self._stepped = {name for name, step in (steps or {}).items() if step > 0}
@@ -48,8 +55,28 @@ class Collector(Encoder):
     def done(self) -> Any:
         """The finished state."""
         for owner, beta1, beta2, step in self._adam:
-            self.state.set_adam(owner, beta1, beta2, step)
+            if owner not in self._absent:
+                self.state.set_adam(owner, beta1, beta2, step)
         return self.state
+
+    def absent(self, name: str, view: View) -> bool:
+        if self._division is None or not self._divided or not self._division.absent(self._belongs, name, view.dtype, view.shape):
+            return False
+        self._absent.add(name)
+        return True
+
+    @contextmanager
+    def _dividing(self, divided: bool, belongs: str | None = None) -> Iterator[None]:
+        before = self._divided, self._belongs
+        self._divided, self._belongs = divided, belongs
+        try:
+            yield
+        finally:
+            self._divided, self._belongs = before
+
+    def subclass(self, t: Any, path: Path) -> None:
+        with self._dividing(False):  # such as a DTensor: each rank has a part of its own in it
+            super().subclass(t, path)
 
     def role_of(self, name: str, view: View, role: int, lossless: bool) -> tuple[int, bool]:
         if self._averages and name.partition("/")[0] in self._averages and view.dtype in _LOSSY_DTYPES and view.shape:
@@ -82,6 +109,13 @@ class Collector(Encoder):
         if type(t) not in (torch.Tensor, torch.nn.Parameter):
             self.subclass(t, path)
             return
+        parameter = isinstance(t, torch.nn.Parameter)
+        with self._dividing(True, (self.context.owner(t) or name) if parameter else None):  # buffers are rank 0's, as in DistributedDataParallel
+            self._plain_entry(t, name, path)
+
+    def _plain_entry(self, t: Any, name: str, path: Path) -> None:
+        torch = torch_module()
+        assert torch is not None
         weight = isinstance(t, torch.nn.Parameter) and t.is_floating_point()
         lossy = weight and self.context.is_trained(t)
         if lossy and self._averages and path and path[0] in self._averages and self.context.trained is not None:
@@ -107,7 +141,9 @@ class Collector(Encoder):
         state_of = getattr(optimizer, "ckpress_state", None) or optimizer.state.__getitem__  # ckpress.torch's own give codes
         for name, param, group in pairs:
             self.value(name, path)
-            self._param_state(state_of(param), param, group, prefixed(prefix, name), (*path, Attr("state"), name))
+            whole = prefixed(prefix, name)
+            with self._dividing(True, self.context.owner(param) or whole):
+                self._param_state(state_of(param), param, group, whole, (*path, Attr("state"), name))
         self.value("param_groups", path)
         self._groups(optimizer.param_groups, names, (*path, Attr("param_groups")))
 

@@ -189,6 +189,10 @@ class Encoder:
         """What the tensor of that name is, and whether it must stay lossless, from what its place says of it."""
         return role, lossless
 
+    def absent(self, name: str, view: View) -> bool:
+        """Whether another rank of a group saves it."""
+        return False
+
     def leaf(
         self,
         view: View,
@@ -202,8 +206,11 @@ class Encoder:
     ) -> int:
         """Adds a tensor and its node; returns its index."""
         unique = self.names.take(name if name is not None else join(path))
-        role, lossless = self.role_of(unique, view, role, lossless)
-        index = self.state.add(unique, role, view.dtype, view.shape, view.strides, view.memory, owner, lossless, view.keep)
+        if self.absent(unique, view):
+            index = self.state.add_absent(unique, view.dtype, view.shape)
+        else:
+            role, lossless = self.role_of(unique, view, role, lossless)
+            index = self.state.add(unique, role, view.dtype, view.shape, view.strides, view.memory, owner, lossless, view.keep)
         self.state.put_tensor(index, as_)
         return index
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to say when a restore takes an older checkpoint than the newest, or finds none."""
+"""What to say when a restore takes an older checkpoint than the newest, or finds none, and of a training that looks like fine-tuning."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .errors import BaseMismatchError, Error, NotFoundError, make
 
 _SCRATCH = "To train from scratch, move the directory away."
 LOST_STEPS = 3  # steps of whole keys without manifests that no job leaves by dying in its first save
+HARDLY = 0.02  # of their RMS: what weights move between two saves, where training has been done before
 _BASE = re.compile(r"bad base: its base (\S+) cannot be restored itself")
 
 
@@ -96,3 +97,14 @@ def _kind(shard: str) -> str:
     except (Error, OSError):
         return "torn"
     return "key"
+
+
+def hardly_moved(place: str | Store, profile: str) -> str | None:
+    """Of a run's first two saves, whose weights have moved by less than training from scratch moves them."""
+    movement = next((e["settings"].get("movement") for e in reversed(_core.list_run(place)) if e["settings"]), None)
+    if movement is None or movement >= HARDLY:
+        return None
+    return (
+        f"between two saves weights moved by {movement:.2g} of their RMS, as in fine-tuning: profile {profile!r} takes steps for training from scratch. "
+        "Give base= the file that training starts from, or a finer quality= (docs/quality.md)"
+    )

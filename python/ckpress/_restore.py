@@ -69,6 +69,15 @@ def saved_form(obj: Any) -> Any:
     return obj.state_dict() if kind == "stateful" else obj
 
 
+def fingerprint(objects: Mapping[str, Any]) -> list[Any]:
+    """Changes whenever a parameter of a module is written: torch counts in-place changes of every tensor."""
+    out: list[Any] = []
+    for obj in objects.values():
+        if kind_of(obj) == "module":
+            out += [(id(p), p.data_ptr(), p._version) for p in obj.parameters() if is_torch_tensor(p) and not p.is_inference()]
+    return out
+
+
 class Restorer:
     """Plans a restore of named objects.
 

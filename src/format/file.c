@@ -23,6 +23,9 @@ ckpi_fmt_close(ckpi_fmt_file *f)
         free(priv->head_at);
         free(priv->head_len);
         free(priv->pieces);
+        for (size_t p = 0; p < priv->n_parts; p++)
+            ckpi_fmt_close(priv->part[p]);
+        free(priv->part);
     }
     free(priv);
     free(f->chunk);
@@ -281,11 +284,36 @@ check_frame(const ckpi_fmt_file *f, size_t i, const uint8_t *frame, ckp_error *e
     return CKP_OK;
 }
 
+/* A chunk of a joined file, from the part that it comes from; its pieces keep their numbers in the joined table. */
+static ckp_status
+read_of_part(const ckpi_fmt_file *f, size_t i, ckpi_buf *buf, ckpi_chunk *c, ckp_error *err)
+{
+    const file_priv *priv = f->priv;
+    size_t p = 0, at = i;
+    for (; priv->part[p] == NULL || at >= priv->part[p]->n_chunks; p++)
+        at -= priv->part[p] != NULL ? priv->part[p]->n_chunks : 0;
+    const ckp_status st = ckpi_fmt_read_chunk(priv->part[p], at, buf, c, err);
+    c->piece = f->chunk[i].piece;
+    return st;
+}
+
+ckp_status
+ckpi_fmt_hold(const ckpi_fmt_file *f, ckp_error *err)
+{
+    const file_priv *priv = f->priv;
+    ckp_status st = ckpi_reader_hold(f->r, err);
+    for (size_t p = 0; p < priv->n_parts && st == CKP_OK; p++)
+        st = priv->part[p] != NULL ? ckpi_reader_hold(priv->part[p]->r, err) : CKP_OK;
+    return st;
+}
+
 ckp_status
 ckpi_fmt_read_chunk(const ckpi_fmt_file *f, size_t i, ckpi_buf *buf, ckpi_chunk *c, ckp_error *err)
 {
     if (i >= f->n_chunks)
         return ckpi_fail(err, CKP_EINVAL, "chunk %zu of %zu", i, f->n_chunks);
+    if (((const file_priv *)f->priv)->n_parts != 0)
+        return read_of_part(f, i, buf, c, err);
     *c = f->chunk[i];
     ckpi_buf_clear(buf);
     uint8_t *frame = ckpi_buf_extend(buf, (size_t)c->frame_len);

@@ -11,5 +11,7 @@ typedef struct file_priv {
     size_t *head_at, *head_len;  /* of each chunk's head in it */
     ckpi_piece *pieces;          /* of all chunks */
     size_t errs_at;              /* where the error records begin in it */
+    ckpi_fmt_file **part;        /* of a joined file: whose frames its chunks are, in this order; owned. Some may be NULL */
+    size_t n_parts;
 } file_priv;
 #endif

@@ -149,6 +149,8 @@ CKP_MUST_USE ckp_status ckpi_fmt_open(ckpi_fmt_file **out, ckpi_reader *r, ckp_e
 /* Gives a file whose table lives elsewhere its table and tree; checks ids and the cover. `ref` must be the file that stores them. */
 CKP_MUST_USE ckp_status ckpi_fmt_resolve(ckpi_fmt_file *f, const ckpi_fmt_file *ref, ckp_error *err);
 void ckpi_fmt_close(ckpi_fmt_file *f);
+/* Keeps its bytes in memory (ckpi_reader_hold), those of all parts of a joined file. */
+CKP_MUST_USE ckp_status ckpi_fmt_hold(const ckpi_fmt_file *f, ckp_error *err);
 /* Reads the body (params, escapes, payload in one read) of chunk i into buf, sets the pointers of *c (a copy of f->chunk[i]) and
    checks stored_hash and that the frame head in the file equals the index's. Thread-safe for different buf. */
 CKP_MUST_USE ckp_status ckpi_fmt_read_chunk(const ckpi_fmt_file *f, size_t i, ckpi_buf *buf, ckpi_chunk *c, ckp_error *err);

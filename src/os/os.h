@@ -80,6 +80,8 @@ CKP_MUST_USE ckp_status ckpi_writer_mem(ckpi_writer **out, ckpi_buf *buf, ckp_er
 CKP_MUST_USE ckp_status ckpi_writer_null(ckpi_writer **out, ckp_error *err);               /* counts only: no hash, nothing is kept */
 CKP_MUST_USE ckp_status ckpi_writer_put(ckpi_writer *w, const void *p, size_t n, ckp_error *err);
 uint64_t ckpi_writer_pos(const ckpi_writer *w);
+/* fn gets all bytes, in order and in large pieces, as they leave for where they go. Before the first put; not for writers that only count. */
+void ckpi_writer_watch(ckpi_writer *w, void (*fn)(void *user, const void *p, size_t n), void *user);
 /* XXH3-128 of every byte put. CKP_ESTATE before finish. */
 CKP_MUST_USE ckp_status ckpi_writer_hash(const ckpi_writer *w, ckpi_id *out, ckp_error *err);
 /* Flush and (file) fsync and close; the file still has its temporary name. */

@@ -10,7 +10,14 @@ typedef struct posix_fs {
     int root;          /* handle of the root directory: every name is resolved below it */
     pid_t owner;       /* the process that made this handle (invariant 11) */
     char *path;        /* of the root as the caller gave it, for messages only */
+    bool is_private;   /* files are `user`'s alone (private.c) */
+    uid_t user;
 } posix_fs;
+
+/* Takes root, a handle of the directory, also on failure. */
+CKP_MUST_USE ckp_status ckpi_posix_fs_new(posix_fs **out, int root, const char *dir, ckp_error *err);
+/* In a private one: whether what was opened is a plain file that nobody else could have written. */
+bool ckpi_posix_is_mine(const posix_fs *fs, int fd);
 
 /* Fills err for errno `e` of a call on `name`; a symbolic link where none may be is CKP_EPATH. */
 ckp_status ckpi_posix_error(const posix_fs *fs, const char *name, int e, const char *what, ckp_error *err);

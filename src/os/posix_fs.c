@@ -98,11 +98,15 @@ fs_open(ckpi_fs *base, const char *name, ckpi_open_how how, ckpi_file **out, ckp
         return st;
     /* O_NONBLOCK: opening a FIFO that someone put there must not wait for its other end. */
     const int flags = O_CLOEXEC | O_NOFOLLOW | (create ? O_WRONLY | O_CREAT | O_EXCL : O_RDONLY | O_NONBLOCK);
-    const int fd = openat(p.dir, p.leaf, flags, 0666);
-    if (fd < 0)
+    const int fd = openat(p.dir, p.leaf, flags, fs->is_private ? 0600 : 0666);
+    if (fd < 0) {
         st = ckpi_posix_error(fs, name, errno, create ? "cannot create" : "cannot open", err);
-    else
+    } else if (!create && fs->is_private && !ckpi_posix_is_mine(fs, fd)) {
+        close(fd);
+        st = ckpi_posix_error(fs, name, EACCES, "belongs to somebody else", err);
+    } else {
         st = ckpi_posix_file(out, fs, fd, name, err);
+    }
     /* A file that its caller never gets to see must not stay. */
     if (fd >= 0 && st != CKP_OK && create)
         (void)unlinkat(p.dir, p.leaf, 0);
@@ -300,11 +304,27 @@ static const ckpi_fs_ops posix_ops = {
 };
 
 ckp_status
+ckpi_posix_fs_new(posix_fs **out, int root, const char *dir, ckp_error *err)
+{
+    posix_fs *fs = ckpi_calloc(1, sizeof *fs);
+    *out = NULL;
+    if (fs == NULL || (fs->path = ckpi_strdup(dir)) == NULL) {
+        free(fs);
+        close(root);
+        return ckpi_fail(err, CKP_ENOMEM, "no memory to open directory '%.200s'", dir);
+    }
+    fs->fs.ops = &posix_ops;
+    fs->root = root;
+    fs->owner = getpid();
+    *out = fs;
+    return CKP_OK;
+}
+
+ckp_status
 ckpi_fs_posix(ckpi_fs **out, const char *dir, bool create, ckp_error *err)
 {
     posix_fs *fs = NULL;
     int root = -1, e = 0;
-    ckp_status st = CKP_OK;
 
     *out = NULL;
     if (create)
@@ -315,24 +335,11 @@ ckpi_fs_posix(ckpi_fs **out, const char *dir, bool create, ckp_error *err)
         e = root < 0 ? errno : 0;
     }
     if (e != 0) {
-        st = ckpi_fail_errno(err, e, "cannot open directory");
+        const ckp_status st = ckpi_fail_errno(err, e, "cannot open directory");
         ckpi_fail_file(err, dir);
-        goto done;
+        return st;
     }
-    fs = ckpi_calloc(1, sizeof *fs);
-    if (fs == NULL || (fs->path = ckpi_strdup(dir)) == NULL) {
-        st = ckpi_fail(err, CKP_ENOMEM, "no memory to open directory '%.200s'", dir);
-        goto done;
-    }
-    fs->fs.ops = &posix_ops;
-    fs->root = root;
-    fs->owner = getpid();
-    *out = &fs->fs;
-    fs = NULL;
-    root = -1;
-done:
-    free(fs);
-    if (root >= 0)
-        close(root);
+    const ckp_status st = ckpi_posix_fs_new(&fs, root, dir, err);
+    *out = st == CKP_OK ? &fs->fs : NULL;
     return st;
 }

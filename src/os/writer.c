@@ -36,6 +36,8 @@ struct ckpi_writer {
     size_t fill;
     uint64_t pos;
     ckpi_hasher *hash;         /* fed with what leaves the buffer: still in cache then */
+    void (*watch)(void *user, const void *p, size_t n);   /* likewise; NULL: nobody */
+    void *watch_user;
     ckp_error first;           /* of a failed writer */
 };
 
@@ -129,6 +131,8 @@ send(ckpi_writer *w, const void *p, size_t n, ckp_error *err)
     if (n == 0 || w->kind == TO_NOWHERE)
         return CKP_OK;
     ckpi_hasher_add(w->hash, p, n);
+    if (w->watch != NULL)
+        w->watch(w->watch_user, p, n);
     switch (w->kind) {
     case TO_FILE:
         st = w->fs->ops->write(w->file, p, n, err);
@@ -209,6 +213,13 @@ uint64_t
 ckpi_writer_pos(const ckpi_writer *w)
 {
     return w->pos;
+}
+
+void
+ckpi_writer_watch(ckpi_writer *w, void (*fn)(void *user, const void *p, size_t n), void *user)
+{
+    w->watch = fn;
+    w->watch_user = user;
 }
 
 ckp_status

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Going on from a restored checkpoint: the next save is a delta against it. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/fail.h"
 #include "run/file.h"
-#include "run/session.h"
+#include "run/group.h"
 
 static ckpi_lasting
 lasting_of(const ckpi_manifest *m)
@@ -17,6 +18,22 @@ lasting_of(const ckpi_manifest *m)
            && isfinite(share * rms);
     l.move = l.moved ? share * rms : 0.0;
     return l;
+}
+
+/* After a checkpoint that other writers have divided otherwise: no shard of theirs can be the base of ours. */
+static void
+go_on_anew(ckp_run *run, const ckpi_manifest *m, const char *dir)
+{
+    double quality;
+
+    (void)snprintf(run->parent, sizeof run->parent, "%.63s", dir);
+    run->restore_count = (uint64_t)m->restores + 1;
+    run->key_next = true;
+    run->lasting = lasting_of(m);
+    if (ckpi_manifest_setting(m, "quality", &quality))
+        ckpi_rate_resume(&run->rate, quality);
+    ckp_checkpoint_close(run->adopted);
+    run->adopted = NULL;
 }
 
 ckp_status
@@ -34,7 +51,12 @@ ckp_run_adopt(ckp_run *run, ckp_checkpoint *ck, ckp_error *err)
         return ckpi_fail(err, CKP_EINVAL, "%s is no checkpoint of this run", ck->name);
     ckpi_session_drain(run);
     const ckpi_place place = ckpi_checkpoint_place(ck);
-    st = ckpi_checkpoint_open_dir(&own, &place, ck->name, run->opt.base_model, false, err);
+    const ckpi_shards shards = ckpi_group_shards(run, false);
+    if (ck->manifest->n_shards != run->group.world) {
+        go_on_anew(run, ck->manifest, ck->name);
+        return CKP_OK;
+    }
+    st = ckpi_checkpoint_open_dir(&own, &place, &shards, ck->name, run->opt.base_model, false, err);
     if (st != CKP_OK)
         return st;
     const ckpi_fmt_file *f = own->lin->level[0].f, *t = ckpi_checkpoint_table_file(own);
@@ -48,6 +70,7 @@ ckp_run_adopt(ckp_run *run, ckp_checkpoint *ck, ckp_error *err)
     /* A run that began on a base model goes on with it. */
     if (run->model == NULL && own->model_path != NULL && ckpi_base_model_open(&run->model, own->model_path, NULL) == CKP_OK)
         run->opt.base_model = ckpi_base_model_path(run->model);
+    ckpi_memory_adopt(&run->memory, &own->memory_names);
     /* From here on nothing fails: base and predictor change together or not at all. */
     ckpi_buf_free(&run->base.table_tree);
     run->base.table_tree = tree;
@@ -56,6 +79,7 @@ ckp_run_adopt(ckp_run *run, ckp_checkpoint *ck, ckp_error *err)
     run->base.checkpoint = own->manifest->content;
     run->base.shard = f->content;
     run->base.chain = own->manifest->chain;
+    run->base.shard_chain = run->talk != NULL ? (uint32_t)own->lin->n - 1 : own->manifest->chain;
     run->base.on_model = own->model.bytes.len != 0;
     run->base.key_bytes = own->lin->level[own->lin->n - 1].f->length;
     run->base.table_content = t->content;

@@ -7,7 +7,10 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "os/host.h"
+#include "os/private.h"
 #include "run/checkpoint.h"
+#include "run/group.h"
+#include "run/memory.h"
 #include "run/session.h"
 
 ckp_status
@@ -35,7 +38,7 @@ ckp_checkpoint_hold(ckp_checkpoint *ck, uint64_t max_bytes, ckp_error *err)
         left -= f->length;
     }
     for (size_t l = 0; st == CKP_OK && l < ck->lin->n; l++)
-        st = ckpi_reader_hold(ck->lin->level[l].f->r, err);
+        st = ckpi_fmt_hold(ck->lin->level[l].f, err);
     return st;
 }
 
@@ -51,6 +54,8 @@ ckp_checkpoint_close(ckp_checkpoint *ck)
         ckpi_store_free(ck->store);
     ckpi_manifest_free(ck->manifest);
     ckpi_buf_free(&ck->notes);
+    ckpi_buf_free(&ck->memory_names);
+    ckpi_fs_free(ck->memory);
     free(ck->unit);
     free(ck->unit_of);
     free(ck->run_dir);
@@ -119,36 +124,57 @@ check_payload(const ckp_checkpoint *ck, ckp_error *err)
 
 /* ---- of a run --------------------------------------------------------------------------------------------------- */
 
-/* The one shard of a checkpoint of the chain; several writers' checkpoints need a version that knows them. */
-ckp_status
-ckpi_checkpoint_open_shard(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckpi_fmt_file **out, ckp_error *err)
+/* memory: a reader of the shard's copy, or NULL. */
+static ckp_status
+open_shard(ckpi_store *s, ckpi_reader *memory, const char *dir, const ckpi_manifest *m, size_t shard, ckpi_fmt_file **out, ckp_error *err)
 {
     char path[2 * CKPI_DIR_NAME_MAX + 64];
-    ckpi_reader *r = NULL;
+    ckpi_reader *r = memory;
 
-    if (m->n_shards != 1)
-        return ckpi_fail(err, CKP_EUNSUPPORTED, "%s has %zu shards; this version reads checkpoints of one writer", dir, m->n_shards);
-    (void)snprintf(path, sizeof path, "%s/%.64s", dir, m->shards[0].file);
-    ckp_status st = ckpi_reader_file(&r, ckpi_store_fs(s), path, err);
+    (void)snprintf(path, sizeof path, "%s/%.64s", dir, m->shards[shard].file);
+    ckp_status st = r != NULL ? CKP_OK : ckpi_reader_file(&r, ckpi_store_fs(s), path, err);
     if (st == CKP_OK)
         st = ckpi_fmt_open(out, r, err);
-    if (st == CKP_OK && !ckpi_id_eq((*out)->content, m->shards[0].content)) {
+    if (st == CKP_OK && !ckpi_id_eq((*out)->content, m->shards[shard].content)) {
         st = ckpi_fail(err, CKP_ECORRUPT, "content id of the shard differs from its manifest's");
         ckpi_fail_file(err, path);
     }
     return st;
 }
 
-/* ch: from the key to the checkpoint itself. */
+ckp_status
+ckpi_checkpoint_open_shard(ckpi_store *s, const char *dir, const ckpi_manifest *m, size_t shard, ckpi_fmt_file **out, ckp_error *err)
+{
+    if (shard >= m->n_shards)
+        return ckpi_fail(err, CKP_EBASE, "%s has %zu shards only", dir, m->n_shards);
+    return open_shard(s, NULL, dir, m, shard, out, err);
+}
+
+/* Of one writer: from memory where a copy is the very same, else from the run. */
 static ckp_status
-open_chain(ckp_checkpoint *ck, const ckpi_chain *ch, const char *base_model, bool verify_payload, ckp_error *err)
+open_nearest(ckp_checkpoint *ck, const char *dir, const ckpi_manifest *m, ckpi_fmt_file **out, ckp_error *err)
+{
+    char name[CKPI_MEMORY_NAME];
+
+    if (ck->memory == NULL || m->n_shards != 1)
+        return ckpi_checkpoint_open_shard(ck->store, dir, m, 0, out, err);
+    if (ckpi_memory_name(name, dir, m->shards[0].file))
+        ckpi_buf_put(&ck->memory_names, name, strlen(name) + 1);
+    ckpi_reader *r = ckpi_memory_reader(ck->memory, dir, &m->shards[0]);
+    ck->from_memory += r != NULL ? m->shards[0].length : 0;
+    return open_shard(ck->store, r, dir, m, 0, out, err);
+}
+
+/* Of one writer. */
+static ckp_status
+open_single(ckp_checkpoint *ck, const ckpi_chain *ch, const char *base_model, ckp_error *err)
 {
     const size_t n = ch->n + (ch->m[0]->base_model != NULL);
     ckpi_fmt_file **files = ckpi_calloc(n, sizeof *files);
     ckp_status st = files != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a chain of %zu", n);
 
     for (size_t i = 0; st == CKP_OK && i < ch->n; i++)
-        st = ckpi_checkpoint_open_shard(ck->store, ch->dir[ch->n - 1 - i], ch->m[ch->n - 1 - i], &files[i], err);
+        st = open_nearest(ck, ch->dir[ch->n - 1 - i], ch->m[ch->n - 1 - i], &files[i], err);
     if (st == CKP_OK && n != ch->n)
         st = ckpi_checkpoint_open_model(ck, ch->m[0], files[ch->n - 1], base_model, &files[ch->n], err);
     if (st != CKP_OK) {
@@ -159,6 +185,14 @@ open_chain(ckp_checkpoint *ck, const ckpi_chain *ch, const char *base_model, boo
     }
     st = ckpi_checkpoint_from_files(ck, files, n, err);
     free(files);
+    return st;
+}
+
+/* ch: from the key to the checkpoint itself. */
+static ckp_status
+open_chain(ckp_checkpoint *ck, const ckpi_chain *ch, const char *base_model, bool verify_payload, ckp_error *err)
+{
+    ckp_status st = ch->m[ch->n - 1]->n_shards == 1 ? open_single(ck, ch, base_model, err) : ckpi_checkpoint_open_shards(ck, ch, err);
     if (st == CKP_OK && verify_payload)
         st = check_payload(ck, err);
     if (st == CKP_OK)
@@ -183,6 +217,8 @@ drop_contents(ckp_checkpoint *ck)
     ck->unit = NULL;
     ck->unit_of = NULL;
     ck->n_units = 0;
+    ckpi_buf_clear(&ck->memory_names);
+    ck->from_memory = 0;
 }
 
 static void
@@ -215,9 +251,9 @@ newer_came(ckp_checkpoint *ck, uint64_t tried)
 
 /* From the newest down to the first that opens. *tried: the newest that was looked at. */
 static ckp_status
-open_downwards(ckp_checkpoint *ck, const char *base_model, bool verify_payload, uint64_t *tried, ckp_error *err)
+open_downwards(ckp_checkpoint *ck, const char *base_model, uint64_t below, bool verify_payload, uint64_t *tried, ckp_error *err)
 {
-    uint64_t below = UINT64_MAX;
+    const bool newest = below == UINT64_MAX;
 
     for (;;) {
         ckpi_chain ch = CKPI_CHAIN_INIT;
@@ -238,21 +274,21 @@ open_downwards(ckp_checkpoint *ck, const char *base_model, bool verify_payload, 
         if (st == CKP_OK || !damage)
             return st;
         drop_contents(ck);
-        if (newer_came(ck, *tried))
+        if (newest && newer_came(ck, *tried))
             return ckpi_fail(err, CKP_ENOTFOUND, "checkpoints go faster than they can be opened");
     }
 }
 
 static ckp_status
-open_newest(ckp_checkpoint *ck, const char *base_model, bool verify_payload, ckp_error *err)
+open_newest(ckp_checkpoint *ck, const char *base_model, uint64_t below, bool verify_payload, ckp_error *err)
 {
     uint64_t tried = 0;
     ckp_status st = CKP_ENOTFOUND;
 
     for (int look = 0; look < MAX_LOOKS && st == CKP_ENOTFOUND; look++) {
         ckpi_buf_clear(&ck->notes);
-        st = open_downwards(ck, base_model, verify_payload, &tried, err);
-        if (st != CKP_ENOTFOUND || !newer_came(ck, tried))
+        st = open_downwards(ck, base_model, below, verify_payload, &tried, err);
+        if (st != CKP_ENOTFOUND || below != UINT64_MAX || !newer_came(ck, tried))
             break;
     }
     return st;
@@ -272,6 +308,18 @@ set_place(ckp_checkpoint *ck, const ckpi_place *run, ckp_error *err)
     if (ck->on_objects)
         ck->objects = *run->objects;
     return ck->run_dir != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+}
+
+/* How it is to be opened, from now on; shards may be NULL. That there is no directory of copies, or one that is not to be trusted, is no failure. */
+static void
+set_shards(ckp_checkpoint *ck, const ckpi_shards *shards)
+{
+    if (shards == NULL)
+        return;
+    ck->shards = *shards;
+    ck->shards.memory = NULL;    /* the caller's */
+    if (shards->memory != NULL && ckpi_fs_private(&ck->memory, shards->memory, ckpi_user(), false, NULL) != CKP_OK)
+        ck->memory = NULL;
 }
 
 static ckp_status
@@ -320,13 +368,21 @@ ckp_checkpoint_open_run_in(ckp_checkpoint **out, const ckp_objects *in, const ch
     const ckpi_place place = {dir, in};
     if (out == NULL || dir == NULL || step < CKP_STEP_NEWEST)
         return ckpi_fail(err, CKP_EINVAL, "checkpoint_open_run: bad argument");
+    return ckpi_checkpoint_open_as(out, &place, NULL, base_model, step, UINT64_MAX, verify_payload, err);
+}
+
+ckp_status
+ckpi_checkpoint_open_as(ckp_checkpoint **out, const ckpi_place *run, const ckpi_shards *shards, const char *base_model, int64_t step, uint64_t below,
+                        bool verify_payload, ckp_error *err)
+{
     *out = NULL;
     ckp_checkpoint *ck = new_checkpoint(err);
     if (ck == NULL)
         return CKP_ENOMEM;
-    ckp_status st = open_store(ck, &place, err);
+    set_shards(ck, shards);
+    ckp_status st = open_store(ck, run, err);
     if (st == CKP_OK && step == CKP_STEP_NEWEST) {
-        st = open_newest(ck, base_model, verify_payload, err);
+        st = open_newest(ck, base_model, below, verify_payload, err);
     } else if (st == CKP_OK) {
         ckpi_chain ch = CKPI_CHAIN_INIT;
         st = ckpi_store_at_step(ck->store, (uint64_t)step, &ch, err);
@@ -334,11 +390,12 @@ ckp_checkpoint_open_run_in(ckp_checkpoint **out, const ckp_objects *in, const ch
             st = open_chain(ck, &ch, base_model, verify_payload, err);
         ckpi_chain_free(&ch);
     }
-    return finish_open(out, ck, st, dir, err);
+    return finish_open(out, ck, st, run->name, err);
 }
 
 ckp_status
-ckpi_checkpoint_open_dir(ckp_checkpoint **out, const ckpi_place *run, const char *dir, const char *base_model, bool verify_payload, ckp_error *err)
+ckpi_checkpoint_open_dir(ckp_checkpoint **out, const ckpi_place *run, const ckpi_shards *shards, const char *dir, const char *base_model, bool verify_payload,
+                         ckp_error *err)
 {
     ckpi_chain ch = CKPI_CHAIN_INIT;
 
@@ -346,6 +403,7 @@ ckpi_checkpoint_open_dir(ckp_checkpoint **out, const ckpi_place *run, const char
     ckp_checkpoint *ck = new_checkpoint(err);
     if (ck == NULL)
         return CKP_ENOMEM;
+    set_shards(ck, shards);
     ckp_status st = open_store(ck, run, err);
     if (st == CKP_OK)
         st = ckpi_store_chain(ck->store, dir, &ch, err);
@@ -402,8 +460,13 @@ ckp_checkpoint_open(ckp_checkpoint **out, ckp_run *run, int64_t step, ckp_error 
     const ckp_status st = ckpi_session_check(run, err);
     if (st != CKP_OK)
         return st;
+    if (run->talk != NULL)
+        return ckpi_group_open(out, run, step, false, err);
+    if (out == NULL || step < CKP_STEP_NEWEST)
+        return ckpi_fail(err, CKP_EINVAL, "checkpoint_open: bad argument");
     ckpi_session_drain(run);
-    return ckp_checkpoint_open_run_in(out, run->opt.objects, run->dir, run->opt.base_model, step, true, err);
+    const ckpi_shards shards = ckpi_group_shards(run, false);
+    return ckpi_checkpoint_open_as(out, &(ckpi_place){run->dir, run->opt.objects}, &shards, run->opt.base_model, step, UINT64_MAX, true, err);
 }
 
 /* ---- plain files ------------------------------------------------------------------------------------------------- */

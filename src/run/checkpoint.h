@@ -8,6 +8,13 @@
 #include "run/place.h"
 #include "store/store.h"
 
+/* How a checkpoint of several writers is seen: all shards as one file, beginning with shard `lead` (or 0), or that shard alone where there are `of`. */
+typedef struct ckpi_shards {
+    uint32_t lead;
+    uint32_t of;                 /* 0: never one alone */
+    const char *memory;          /* directory of copies in shared memory (memory.h), to look in first; NULL: none. Of one writer */
+} ckpi_shards;
+
 struct ckp_checkpoint {
     int64_t pid;
     ckpi_store *store;           /* of the run; NULL for plain files */
@@ -20,9 +27,13 @@ struct ckp_checkpoint {
     char *run_dir;               /* directory, or name of a run in objects; NULL for plain files */
     ckp_objects objects;         /* where the run lies, if on_objects */
     bool on_objects;
+    ckpi_fs *memory;             /* of copies in shared memory; NULL: there is nothing */
+    ckpi_buf memory_names;       /* of the chain's copies, each with its NUL */
+    uint64_t from_memory;        /* bytes of the chain's files that are read there */
     ckpi_manifest *manifest;     /* NULL for plain files */
     ckpi_base_file model;        /* last of the lineage, where its key has a base model */
     char *model_path;            /* of that */
+    ckpi_shards shards;          /* how it is to be opened */
     bool model_fails;            /* it is not there: nothing is wrong with the checkpoint */
     ckpi_buf notes;              /* NUL-terminated */
 };
@@ -39,9 +50,9 @@ CKP_MUST_USE ckp_status ckpi_checkpoint_open_model(ckp_checkpoint *ck, const ckp
 /* The same for plain files: of the paths given the first that is the base model of the chain in files[0 .. *n), if that begins on one; then the next of files. */
 CKP_MUST_USE ckp_status ckpi_checkpoint_find_model(ckp_checkpoint *ck, ckpi_fmt_file **files, size_t *n, const char *const *paths, size_t n_paths,
                                                    ckp_error *err);
-/* Of a directory of a run (no fall-back). */
-CKP_MUST_USE ckp_status ckpi_checkpoint_open_dir(ckp_checkpoint **out, const ckpi_place *run, const char *dir, const char *base_model,
-                                                 bool verify_payload, ckp_error *err);
+/* Of a directory of a run (no fall-back). shards may be NULL: all, as one. */
+CKP_MUST_USE ckp_status ckpi_checkpoint_open_dir(ckp_checkpoint **out, const ckpi_place *run, const ckpi_shards *shards, const char *dir,
+                                                 const char *base_model, bool verify_payload, ckp_error *err);
 /* Of a restorable entry of a list, through the caller's store, which must outlive it. */
 CKP_MUST_USE ckp_status ckpi_checkpoint_open_listed(ckp_checkpoint **out, ckpi_store *s, const ckpi_place *run, const ckpi_entries *all, size_t at,
                                                     const char *base_model, ckp_error *err);
@@ -51,8 +62,16 @@ bool ckpi_is_damage(ckp_status st);
 CKP_MUST_USE ckp_status ckpi_checkpoint_from_files(ckp_checkpoint *ck, ckpi_fmt_file **files, size_t n, ckp_error *err);
 /* Whether a target can take its tensor: CKP_ENOTFOUND, CKP_EMISMATCH (dtype, shape), or CKP_EINVAL (memory). */
 CKP_MUST_USE ckp_status ckpi_target_check(const ckpi_table *t, const ckp_target *target, ckp_error *err);
-/* The one shard of a checkpoint, which m lists and whose content id it must have. */
-CKP_MUST_USE ckp_status ckpi_checkpoint_open_shard(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckpi_fmt_file **out, ckp_error *err);
+/* One shard of a checkpoint, which m lists and whose content id it must have. */
+CKP_MUST_USE ckp_status ckpi_checkpoint_open_shard(ckpi_store *s, const char *dir, const ckpi_manifest *m, size_t shard, ckpi_fmt_file **out,
+                                                   ckp_error *err);
+/* Lineage and units of a chain whose last checkpoint has several shards, as ck->shards says. */
+CKP_MUST_USE ckp_status ckpi_checkpoint_open_shards(ckp_checkpoint *ck, const ckpi_chain *ch, ckp_error *err);
+/* Whether one shard alone is to be opened of a checkpoint. */
+bool ckpi_shards_alone(const ckpi_shards *s, const ckpi_manifest *m);
+/* The newest that opens with a sequence below `below`, or, step not CKP_STEP_NEWEST, the newest of that step. */
+CKP_MUST_USE ckp_status ckpi_checkpoint_open_as(ckp_checkpoint **out, const ckpi_place *run, const ckpi_shards *shards, const char *base_model, int64_t step,
+                                                uint64_t below, bool verify_payload, ckp_error *err);
 /* Level whose file stores table and tree. */
 const ckpi_fmt_file *ckpi_checkpoint_table_file(const ckp_checkpoint *ck);
 #endif

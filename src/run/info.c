@@ -108,6 +108,7 @@ ckp_checkpoint_get_info(const ckp_checkpoint *ck, ckp_checkpoint_info *info)
     if (m != NULL ? m->kind == CKPI_CKPT_DELTA : f->info.is_delta)
         ckpi_id_hex(m != NULL ? m->base : f->info.base_content, info->base_id);
     (void)snprintf(info->name, sizeof info->name, "%s", ck->name);
+    info->memory_bytes = ck->from_memory;
     if (m != NULL) {
         info->is_delta = m->kind == CKPI_CKPT_DELTA;
         info->chain = m->chain;          /* the file's counts the base model too */

@@ -118,6 +118,7 @@ ckp_checkpoint_tensor_settings(const ckp_checkpoint *ck, size_t index, ckp_tenso
 typedef struct inspection {
     ckpi_store *s;
     ckpi_entries all;
+    const ckpi_place *place;
     ckpi_fmt_file *kept;         /* stores the table of those that come after it, mostly */
 } inspection;
 
@@ -132,7 +133,7 @@ find_table(inspection *in, size_t i, const ckpi_fmt_file *f, ckp_error *err)
         ckpi_fmt_file *found = NULL;
         if (e->m == NULL || e->m->n_shards != 1 || !ckpi_id_eq(e->m->shards[0].content, f->info.table_content))
             continue;
-        const ckp_status st = ckpi_checkpoint_open_shard(in->s, e->dir, e->m, &found, err);
+        const ckp_status st = ckpi_checkpoint_open_shard(in->s, e->dir, e->m, 0, &found, err);
         if (st != CKP_OK) {
             ckpi_fmt_close(found);
             return st;
@@ -149,7 +150,7 @@ open_alone(inspection *in, size_t i, ckpi_fmt_file **out, ckp_error *err)
 {
     const ckpi_entry *e = &in->all.v[i];
 
-    ckp_status st = ckpi_checkpoint_open_shard(in->s, e->dir, e->m, out, err);
+    ckp_status st = ckpi_checkpoint_open_shard(in->s, e->dir, e->m, 0, out, err);
     if (st == CKP_OK && (*out)->table == NULL) {
         st = find_table(in, i, *out, err);
         if (st == CKP_OK)
@@ -191,6 +192,16 @@ release(inspection *in, ckp_checkpoint *ck)
     ckp_checkpoint_close(ck);
 }
 
+/* Of several writers: which chunks there are is known once the chains of all shards are. */
+static ckp_status
+open_several(inspection *in, size_t i, ckp_checkpoint **out, ckp_error *err)
+{
+    const ckpi_entry *e = &in->all.v[i];
+    if (e->health != CKPI_HEALTH_OK)
+        return ckpi_fail(err, CKP_ECORRUPT, "%s: %s: %s", e->dir, ckpi_health_name(e->health), e->reason != NULL ? e->reason : "");
+    return ckpi_checkpoint_open_listed(out, in->s, in->place, &in->all, i, NULL, err);
+}
+
 static ckp_status
 inspect_one(inspection *in, size_t i, ckp_inspect_fn fn, void *user, ckp_error *err)
 {
@@ -201,14 +212,19 @@ inspect_one(inspection *in, size_t i, ckp_inspect_fn fn, void *user, ckp_error *
 
     ckpi_error_clear(&why);
     ckpi_list_fill(&in->all, &in->all.v[i], &e);
-    if (in->all.v[i].m != NULL) {
+    const bool several = in->all.v[i].m != NULL && in->all.v[i].m->n_shards > 1;
+    if (several) {
+        st = open_several(in, i, &ck, &why);
+    } else if (in->all.v[i].m != NULL) {
         ck = ckpi_calloc(1, sizeof *ck);
         st = ck != NULL ? make_checkpoint(in, i, ck, &why) : ckpi_fail(&why, CKP_ENOMEM, "no memory for a checkpoint");
     }
     if (st == CKP_ENOMEM && err != NULL)
         *err = why;
     const bool stop = st != CKP_ENOMEM && fn(user, &e, st == CKP_OK ? ck : NULL, st != CKP_OK ? &why : NULL) != 0;
-    if (ck != NULL)
+    if (several)
+        ckp_checkpoint_close(ck);
+    else if (ck != NULL)
         release(in, ck);
     if (stop)
         return ckpi_fail(err, CKP_ECANCELLED, "stopped by the caller");
@@ -225,7 +241,7 @@ ckp_status
 ckp_run_inspect_in(const ckp_objects *in_store, const char *dir, ckp_inspect_fn fn, void *user, ckp_error *err)
 {
     const ckpi_place place = {dir, in_store};
-    inspection in = {0};
+    inspection in = {.place = &place};
 
     if (dir == NULL || fn == NULL)
         return ckpi_fail(err, CKP_EINVAL, "run_inspect: NULL argument");

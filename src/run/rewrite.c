@@ -243,7 +243,7 @@ prove(item *x, const char *dir, const ckpi_manifest *m, ckp_error *err)
     ckpi_fmt_file **files = ckpi_calloc((x->base != NULL ? x->base : x->ck)->lin->n + 1, sizeof *files);
     size_t n = 0;
 
-    ckp_status st = ck != NULL && files != NULL ? ckpi_checkpoint_open_shard(x->r->s, dir, m, &files[0], err)
+    ckp_status st = ck != NULL && files != NULL ? ckpi_checkpoint_open_shard(x->r->s, dir, m, 0, &files[0], err)
                                                 : ckpi_fail(err, CKP_ENOMEM, "no memory for a checkpoint");
     if (st == CKP_OK) {
         ck->pid = x->ck->pid;
@@ -345,7 +345,7 @@ rewrite_one(ckpi_rewriting *r, size_t i, ckp_error *err)
                                             : ckpi_fail(err, CKP_EUNSUPPORTED, "%s has %zu shards; this version rewrites those of one writer", x.old->dir,
                                                         x.old->m->n_shards);
     if (st == CKP_OK && base != NULL)
-        st = ckpi_checkpoint_open_dir(&x.base, &r->place, base, r->o->base_model, false, err);
+        st = ckpi_checkpoint_open_dir(&x.base, &r->place, NULL, base, r->o->base_model, false, err);
     if (st == CKP_OK)
         st = make(&x, r->made[i], err);
     ckpi_fmt_writer_free(x.fw);

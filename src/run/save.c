@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "run/checkpoint.h"
-#include "run/session.h"
+#include "run/group.h"
 #include "run/steps.h"
 
 void
@@ -391,6 +391,8 @@ ckp_run_save(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_optio
     if (taken != NULL)
         *taken = false;
     opt = opt != NULL ? opt : &defaults;
+    if (run != NULL && run->talk != NULL && opt->size == sizeof *opt && ckpi_session_check(run, err) == CKP_OK)
+        return ckpi_group_save(run, step, state, opt, taken != NULL ? taken : &(bool){false}, err);
     ckp_status st = check_call(run, step, state, opt, err);
     if (st != CKP_OK || ckpi_session_skip(run))
         return st;
@@ -401,6 +403,7 @@ ckp_run_save(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_optio
         st = ckpi_session_write(run, err);
         (void)pthread_mutex_lock(&run->mutex);
         run->stats.stall = ckpi_seconds() - started;
+        run->stats.sum_stall += st == CKP_OK ? run->stats.stall : 0.0;
         (void)pthread_mutex_unlock(&run->mutex);
         if (taken != NULL)
             *taken = st == CKP_OK;

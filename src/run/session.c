@@ -5,8 +5,9 @@
 #include "base/fail.h"
 #include "base/limits.h"
 #include "os/host.h"
+#include "os/private.h"
 #include "run/retention.h"
-#include "run/session.h"
+#include "run/group.h"
 #include "run/steps.h"
 
 ckp_status
@@ -47,6 +48,10 @@ check_options(const ckp_run_options *o, ckp_error *err)
         return ckpi_fail(err, CKP_EINVAL, "target_bits %g is not between 0.05 and 32", o->target_bits);
     if (o->target_bits != 0.0 && (o->coding.profile == CKP_PROFILE_LOSSLESS || o->coding.dynaquant != NULL || o->key_every == 1))
         return ckpi_fail(err, CKP_EINVAL, "target_bits is for deltas of lossy profiles, by grids");
+    if (o->group != NULL && o->busy != CKP_BUSY_WAIT)
+        return ckpi_fail(err, CKP_EINVAL, "CKP_BUSY_SKIP in a group: ranks would skip different saves");
+    if (o->group != NULL && o->base_model != NULL)
+        return ckpi_fail(err, CKP_EUNSUPPORTED, "a base model in a group");
     ckp_status st = o->objects != NULL ? ckpi_objects_check(o->objects, err) : CKP_OK;
     if (st == CKP_OK)
         st = ckpi_rules_check(o->retention, err);
@@ -68,6 +73,18 @@ copy_rules(ckp_run *run, ckp_error *err)
     return run->rules.best != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a metric's name");
 }
 
+/* Behind callbacks where nothing was said; a directory's newest files lie in memory anyway, as long as the machine lives (decision 19). */
+static void
+open_memory(ckp_run *run)
+{
+    const bool unsaid = run->opt.memory == CKP_MEMORY_DEFAULT;
+    const uint64_t budget = !unsaid ? run->opt.memory : run->opt.objects != NULL ? CKPI_MEMORY_USUAL : 0;
+    const ckpi_memory_ask ask = {.base = CKPI_SHARED_MEMORY, .user = ckpi_user(), .run = ckpi_store_run_id(run->store), .place = run->dir,
+                                 .budget = budget, .room = unsaid ? 4 : 2};
+    ckpi_memory_open(&run->memory, &ask);
+    ckpi_session_note_memory(run);
+}
+
 static ckp_status
 start_worker(ckp_run *run, ckp_error *err)
 {
@@ -85,40 +102,13 @@ start_worker(ckp_run *run, ckp_error *err)
     return CKP_OK;
 }
 
-ckp_status
-ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_error *err)
+/* What outlives the caller's options. */
+static ckp_status
+copy_options(ckp_run *run, const ckp_run_options *opt, ckp_error *err)
 {
-    const ckp_run_options defaults = CKP_RUN_OPTIONS_INIT;
-    ckpi_fs *fs = NULL;
-    ckp_run *run = NULL;
-    ckp_status st;
-
-    if (out == NULL || dir == NULL)
-        return ckpi_fail(err, CKP_EINVAL, "run_open: NULL argument");
-    *out = NULL;
-    st = check_options(opt != NULL ? opt : &defaults, err);
-    if (st != CKP_OK)
-        return st;
-    run = ckpi_calloc(1, sizeof *run);
-    if (run == NULL)
-        return ckpi_fail(err, CKP_ENOMEM, "no memory for a run");
-    run->pid = ckpi_pid();
-    run->opt = opt != NULL ? *opt : defaults;
-    run->dir = ckpi_strdup(dir);
-    if (run->opt.objects != NULL) {
-        run->objects = *run->opt.objects;
-        run->opt.objects = &run->objects;
-    }
-    run->set = ckpi_profile_settings(&run->opt.coding);
-    run->key_next = true;
-    ckpi_rate_start(&run->rate, run->opt.target_bits, run->opt.coding.quality);
-    run->stats.size = sizeof run->stats;
-    const ckpi_store_options so = {.lock_expiry_s = run->opt.lock_seconds};
-    run->opt.coding.dynaquant = NULL;
-    st = run->dir != NULL ? ckpi_steps_copy(&run->steps, opt != NULL ? &opt->coding : &defaults.coding, err)
-                          : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+    ckp_status st = run->dir != NULL ? ckpi_steps_copy(&run->steps, &opt->coding, err) : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
     run->opt.coding.steps = run->steps;
-    if (st == CKP_OK && opt != NULL && opt->coding.dynaquant != NULL)
+    if (st == CKP_OK && opt->coding.dynaquant != NULL)
         st = ckpi_dynaquant_copy(&run->dynaquant, opt->coding.dynaquant, err);
     run->opt.coding.dynaquant = run->dynaquant;
     if (st == CKP_OK && run->opt.base_model != NULL)
@@ -126,16 +116,99 @@ ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_err
     if (st == CKP_OK)
         st = copy_rules(run, err);
     run->opt.base_model = run->model != NULL ? ckpi_base_model_path(run->model) : NULL;
-    if (st == CKP_OK)
-        st = ckpi_place_fs(&fs, &(ckpi_place){dir, run->opt.objects}, true, err);
-    if (st == CKP_OK)
-        st = ckpi_store_open(&run->store, fs, CKPI_STORE_WRITE, &so, err);
-    if (st == CKP_OK)
-        st = ckpi_ctx_new(&run->front, run->opt.coding.threads, false, err);
+    return st;
+}
+
+static ckp_status
+open_store(ckp_run *run, ckp_error *err)
+{
+    const ckpi_store_options so = {.lock_expiry_s = run->opt.lock_seconds};
+    ckpi_fs *fs = NULL;
+    const ckp_status st = ckpi_place_fs(&fs, &(ckpi_place){run->dir, run->opt.objects}, true, err);
+    return st == CKP_OK ? ckpi_store_open(&run->store, fs, CKPI_STORE_WRITE, &so, err) : st;
+}
+
+static ckp_status
+start_threads(ckp_run *run, ckp_error *err)
+{
+    ckp_status st = ckpi_ctx_new(&run->front, run->opt.coding.threads, false, err);
     if (st == CKP_OK)
         st = ckpi_ctx_new(&run->back, run->opt.coding.threads, true, err);
+    return st == CKP_OK ? start_worker(run, err) : st;
+}
+
+/* st: of what came before. In a group a failure of any rank is one of all, so each has to hear of the others' whatever has become of its own. */
+static ckp_status
+open_all(ckp_run *run, ckp_status st, ckp_error *err)
+{
+    if (run->talk == NULL) {
+        if (st == CKP_OK)
+            st = open_store(run, err);
+        if (st == CKP_OK)
+            open_memory(run);
+        return st == CKP_OK ? start_threads(run, err) : st;
+    }
+    st = ckpi_group_lead(run, st, err);
+    if (st != CKP_OK)
+        return st;
+    st = ckpi_group_follow(run, err);
     if (st == CKP_OK)
-        st = start_worker(run, err);
+        st = start_threads(run, err);
+    return ckpi_group_opened(run, st, err);
+}
+
+static ckp_run *
+new_run(const char *dir, const ckp_run_options *opt)
+{
+    const ckp_group alone = CKP_GROUP_INIT;
+    ckp_run *run = ckpi_calloc(1, sizeof *run);
+    if (run == NULL)
+        return NULL;
+    run->pid = ckpi_pid();
+    run->opt = *opt;
+    run->group = opt->group != NULL ? *opt->group : alone;
+    run->opt.group = opt->group != NULL ? &run->group : NULL;
+    run->dir = ckpi_strdup(dir);
+    if (opt->objects != NULL) {
+        run->objects = *opt->objects;
+        run->opt.objects = &run->objects;
+    }
+    run->opt.coding.dynaquant = NULL;
+    run->opt.coding.steps = NULL;
+    run->opt.retention = NULL;
+    run->key_next = true;
+    run->stats.size = sizeof run->stats;
+    return run;
+}
+
+ckp_status
+ckp_run_open(ckp_run **out, const char *dir, const ckp_run_options *opt, ckp_error *err)
+{
+    const ckp_run_options defaults = CKP_RUN_OPTIONS_INIT;
+
+    if (out == NULL || dir == NULL)
+        return ckpi_fail(err, CKP_EINVAL, "run_open: NULL argument");
+    *out = NULL;
+    opt = opt != NULL ? opt : &defaults;
+    const bool group = opt->size == sizeof *opt && opt->group != NULL;
+    ckp_status st = group ? ckpi_group_check(opt->group, err) : check_options(opt, err);
+    if (st != CKP_OK)
+        return st;
+    ckp_run *run = new_run(dir, opt);
+    if (run == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for a run");
+    st = group ? ckpi_talk_new(&run->talk, opt->group, err) : CKP_OK;
+    if (st == CKP_OK) {
+        if (group)
+            st = check_options(opt, err);
+        if (st == CKP_OK) {
+            run->opt.retention = opt->retention;
+            run->set = ckpi_profile_settings(&opt->coding);
+            ckpi_rate_start(&run->rate, opt->target_bits, opt->coding.quality);
+            st = copy_options(run, opt, err);
+        }
+        st = open_all(run, st, err);
+    }
     if (st != CKP_OK) {
         ckpi_fail_file(err, dir);
         (void)ckp_run_close(run, NULL);
@@ -193,6 +266,13 @@ ckp_run_stats(const ckp_run *run, ckp_save_stats *st)
     (void)pthread_mutex_unlock(&r->mutex);
 }
 
+void
+ckp_run_keep_memory(ckp_run *run)
+{
+    if (run != NULL)
+        run->keep_memory = true;
+}
+
 static void
 free_stages(ckp_run *run)
 {
@@ -230,12 +310,14 @@ ckp_run_close(ckp_run *run, ckp_error *err)
     ckpi_buf_free(&run->base.table_tree);
     ckpi_ctx_free(run->front);
     ckpi_ctx_free(run->back);
+    ckpi_memory_close(&run->memory, run->keep_memory);
     ckpi_store_free(run->store);
     ckp_checkpoint_close(run->adopted);
     ckpi_steps_free(run->steps, run->opt.coding.n_steps);
     ckpi_dynaquant_unbind(&run->dq);
     ckpi_dynaquant_free(run->dynaquant);
     ckpi_base_model_free(run->model);
+    ckpi_talk_free(run->talk);
     free((char *)(uintptr_t)run->rules.best);
     free(run->dir);
     free(run);

@@ -17,9 +17,11 @@
 #include "engine/encode.h"
 #include "run/base_model.h"
 #include "run/dynaquant.h"
+#include "run/memory.h"
 #include "run/place.h"
 #include "run/profile.h"
 #include "run/rate.h"
+#include "run/talk.h"
 #include "store/store.h"
 
 /* What the worker needs to know of one save. */
@@ -37,6 +39,10 @@ typedef struct ckpi_save_job {
     size_t n_metrics;
     uint64_t raw_bytes, raw_by_role[CKP_ROLE_COUNT_], params_by_role[CKP_ROLE_COUNT_];
     double started, cpu_front;
+    uint64_t alike;              /* in a group: must be the same on all ranks */
+    ckp_status refused;          /* in a group: not CKP_OK, this rank has nothing to save, and refusal says why */
+    ckp_error refusal;
+    bool told;                   /* the caller knows of refused already */
     ckpi_clusters_loss clusters[CKP_ROLE_COUNT_];   /* what moments in clusters lost */
 } ckpi_save_job;
 
@@ -44,7 +50,8 @@ typedef struct ckpi_save_job {
 typedef struct ckpi_base_ref {
     char dir[CKPI_DIR_NAME_MAX];
     ckpi_id checkpoint, shard;   /* content ids */
-    uint32_t chain;
+    uint32_t chain;              /* of the checkpoint */
+    uint32_t shard_chain;        /* of this rank's shard, which may have had a key since */
     bool on_model;               /* that of the key behind it */
     uint64_t key_bytes;          /* of the key's shard behind it; 0: not known */
     ckpi_id table_content;       /* shard that stores table and tree */
@@ -61,6 +68,10 @@ struct ckp_run {
     ckp_dynaquant *dynaquant;    /* opt.coding.dynaquant, copied; or NULL */
     ckpi_dq dq;                  /* bound for the pass at hand */
     ckpi_store *store;
+    ckpi_memory memory;          /* the newest checkpoint in shared memory; the worker's while a job is in flight */
+    bool keep_memory;            /* when the run is closed */
+    ckp_group group;             /* what opt.group is, if that is not NULL */
+    ckpi_talk *talk;             /* in a group; or NULL */
     ckpi_ctx *front, *back;      /* threads of the pass; of the coding */
     ckpi_pred *pred;             /* NULL before the first save */
     ckpi_stage *stages;          /* by group of pred */
@@ -103,6 +114,10 @@ CKP_MUST_USE ckp_status ckpi_session_load_model(ckp_run *run, ckp_error *err);
 void *ckpi_session_worker(void *run);
 /* One job from begin to commit; also called on the caller's thread for inline passes. */
 CKP_MUST_USE ckp_status ckpi_session_write(ckp_run *run, ckp_error *err);
+/* Its manifest, as far as this rank knows; no shards. */
+CKP_MUST_USE ckp_status ckpi_session_manifest(const ckp_run *run, ckpi_manifest *m, ckp_error *err);
+/* Refreshes the lock when it is due. */
+void ckpi_session_refresh(ckp_run *run);
 void ckpi_session_job_clear(ckpi_save_job *job);
 /* Takes a state into run->job, up to the moment when the live tensors may change, as ckp_run_save does. *pass: for an inline pass. */
 CKP_MUST_USE ckp_status ckpi_session_take(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_options *opt, ckpi_pass *pass,
@@ -114,6 +129,8 @@ CKP_MUST_USE ckp_status ckpi_session_recode(ckp_run *run, ckp_state *state, cons
 CKP_MUST_USE ckp_status ckpi_session_add_metrics(ckpi_save_job *job, const ckp_metric *m, size_t n, ckp_error *err);
 /* Whether a call must be skipped, for CKP_BUSY_SKIP. */
 bool ckpi_session_skip(ckp_run *run);
+/* What the statistics say of the copy in memory. */
+void ckpi_session_note_memory(ckp_run *run);
 /* Gives the job to the worker. */
 void ckpi_session_hand_over(ckp_run *run);
 /* CKP_EFORK in a forked child. */

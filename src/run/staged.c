@@ -36,6 +36,8 @@ ckp_run_stage(ckp_run *run, uint64_t step, ckp_state *state, const ckp_save_opti
     ckp_status st = ckpi_session_check_free(run, err);
     if (st == CKP_OK && staged == NULL)
         st = ckpi_fail(err, CKP_EINVAL, "run_stage: NULL argument");
+    if (st == CKP_OK && run->talk != NULL)
+        st = ckpi_fail(err, CKP_EUNSUPPORTED, "a save in two steps in a group");
     if (st != CKP_OK)
         return st;
     *staged = false;

@@ -147,6 +147,8 @@ ckpi_steps_set(ckpi_pred *pred, const ckp_state *s, const ckp_coding *c, ckp_err
     for (size_t i = 0; st == CKP_OK && i < c->n_steps; i++) {
         uint32_t t = 0;
         st = find_holder(s, c->steps[i].name, &t, err);
+        if (st == CKP_OK && pred->table->rec[t].numel == 0)
+            continue;            /* in a group: another rank's */
         if (st == CKP_OK && pred->table->rec[t].copy_of != CKPI_NO_TENSOR)
             t = pred->table->rec[t].copy_of;
         if (st == CKP_OK)

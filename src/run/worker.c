@@ -3,13 +3,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fail.h"
-#include "run/session.h"
+#include "run/group.h"
 
-/* Refreshes the lock when a fifth of its life is over. A lock that is lost shows at the next commit, which re-reads it. */
-static void
-refresh_when_due(ckp_run *run)
+/* When a fifth of its life is over. A lock that is lost shows at the next commit, which re-reads it. */
+void
+ckpi_session_refresh(ckp_run *run)
 {
     if (ckpi_seconds() - run->refreshed < (double)run->opt.lock_seconds / 5.0)
         return;
@@ -18,14 +19,15 @@ refresh_when_due(ckp_run *run)
     (void)st;
 }
 
-/* Between windows of an encoding. */
+/* Between windows of an encoding: a save that has failed on another rank need not be written to the end. */
 static int
 keep_lock(void *user, uint64_t done, uint64_t total)
 {
+    const ckp_run *run = user;
     (void)done;
     (void)total;
-    refresh_when_due(user);
-    return 0;
+    ckpi_session_refresh(user);
+    return run->talk != NULL && ckpi_talk_failed(run->talk);
 }
 
 /* ---- one file --------------------------------------------------------------------------------------------------- */
@@ -40,7 +42,7 @@ file_info(const ckp_run *run)
         i.is_delta = 1;
         i.features |= CKPI_FEAT_DELTA;
         /* the base model is one more file in the chain */
-        i.chain = (uint16_t)(run->base.chain + 1 + run->base.on_model);
+        i.chain = (uint16_t)(run->base.shard_chain + 1 + run->base.on_model);
         i.base_content = run->base.shard;
         i.table_content = run->base.table_content;
     } else if (job->on_model) {
@@ -137,8 +139,8 @@ fill_dynaquant(const ckpi_dq_numbers *n, ckpi_manifest *m, ckp_error *err)
     return st;
 }
 
-static ckp_status
-fill_manifest(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
+ckp_status
+ckpi_session_manifest(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
 {
     const ckpi_save_job *job = &run->job;
 
@@ -180,7 +182,7 @@ pays(const ckp_run *run, const ckpi_fmt_sum *sum)
 
 /* The committed checkpoint becomes the base of the next. */
 static ckp_status
-become_base(ckp_run *run, const char *dir, const ckpi_manifest *m, const ckpi_fmt_sum *sum, ckp_error *err)
+become_base(ckp_run *run, const ckpi_made *made, const ckpi_fmt_sum *sum, ckp_error *err)
 {
     ckpi_save_job *job = &run->job;
     ckp_status st = CKP_OK;
@@ -193,15 +195,35 @@ become_base(ckp_run *run, const char *dir, const ckpi_manifest *m, const ckpi_fm
         ckpi_buf_put(&run->base.table_tree, job->tree.data, job->tree.len);
         st = ckpi_buf_status(&run->base.table_tree, err, "the state tree");
     }
-    (void)memcpy(run->base.dir, dir, sizeof run->base.dir);
-    (void)memcpy(run->parent, dir, sizeof run->parent);
-    run->base.checkpoint = m->content;
+    (void)memcpy(run->base.dir, made->dir, sizeof run->base.dir);
+    (void)memcpy(run->parent, made->dir, sizeof run->parent);
+    run->base.checkpoint = made->content;
     run->base.shard = sum->content;
-    run->base.chain = m->chain;
+    run->base.chain = made->chain;
+    run->base.shard_chain = job->key ? 0 : run->base.shard_chain + 1;
     /* an inline pass leaves no numbers for steps */
     run->key_next = st != CKP_OK || job->inline_pass || run->lasting.stale || !pays(run, sum);
     run->pred->valid = !run->key_next;
     return CKP_OK;               /* the checkpoint is there; at worst the next is a key */
+}
+
+/* ---- the copy in memory ------------------------------------------------------------------------------------------ */
+
+static void
+begin_copy(ckp_run *run, const ckpi_attempt *a, ckpi_writer *w)
+{
+    char name[CKPI_DIR_NAME_MAX];
+    ckpi_shard_name(name, run->group.rank, run->group.world);
+    ckpi_memory_begin(&run->memory, ckpi_attempt_dir(a), name, run->job.key);
+    ckpi_writer_watch(w, ckpi_memory_put, &run->memory);
+}
+
+void
+ckpi_session_note_memory(ckp_run *run)
+{
+    ckp_save_stats *s = &run->stats;
+    s->copy_bytes = run->memory.fs != NULL ? run->memory.used : 0;
+    (void)snprintf(s->copy_note, sizeof s->copy_note, "%s", run->memory.note);
 }
 
 /* ---- the job ---------------------------------------------------------------------------------------------------- */
@@ -240,6 +262,12 @@ add_stats(ckp_run *run, const ckpi_fmt_sum *sum, const ckpi_manifest *m, double 
     s->memory_bytes = ckpi_pred_bytes(run->pred) + ckpi_ctx_bytes(run->front) + ckpi_ctx_bytes(run->back);
     for (size_t g = 0; g < run->pred->layout->n; g++)
         s->memory_bytes += ckpi_stage_bytes(&run->stages[g], &run->pred->layout->g[g]);
+    s->memory_peak = CKPI_MAX(s->memory_peak, s->memory_bytes);
+    s->sum_stall += job->inline_pass ? 0.0 : s->stall;     /* of those it is not over yet */
+    s->sum_encode += s->encode;
+    s->sum_write += s->write;
+    s->sum_raw += s->raw_bytes;
+    s->sum_stored += s->stored_bytes;
 }
 
 /* What this save has cost, for the quality of the next. */
@@ -264,26 +292,39 @@ warn_of_rate(ckp_run *run)
                        run->rate.target, ckpi_rate_quality(&run->rate));
 }
 
+/* Consumes *a, and makes it NULL. */
 static ckp_status
-commit(ckp_run *run, ckpi_attempt *a, const ckpi_writer *w, const ckpi_fmt_sum *sum, ckpi_manifest *m, ckp_error *err)
+commit(ckp_run *run, ckpi_attempt **a, const ckpi_writer *w, const ckpi_fmt_sum *sum, ckpi_manifest *m, ckpi_made *made, ckp_error *err)
 {
-    char name[CKPI_DIR_NAME_MAX], dir[CKPI_DIR_NAME_MAX];
+    char name[CKPI_DIR_NAME_MAX];
     ckpi_id hash;
 
     ckpi_shard_name(name, 0, 1);
-    (void)memcpy(dir, ckpi_attempt_dir(a), strlen(ckpi_attempt_dir(a)) + 1);
+    (void)snprintf(made->dir, sizeof made->dir, "%s", ckpi_attempt_dir(*a));
     ckp_status st = ckpi_writer_hash(w, &hash, err);
     if (st == CKP_OK)
-        st = fill_manifest(run, m, err);
+        st = ckpi_session_manifest(run, m, err);
     if (st == CKP_OK)
         st = ckpi_manifest_add_shard(m, name, ckpi_writer_pos(w), hash, sum->content, err);
-    if (st != CKP_OK) {
-        ckpi_store_abort(run->store, a);
+    if (st != CKP_OK)
         return st;
-    }
     m->content = ckpi_hash128(&m->shards[0].content, sizeof m->shards[0].content);
-    st = ckpi_store_commit(run->store, a, m, err);
-    return st == CKP_OK ? become_base(run, dir, m, sum, err) : st;
+    st = ckpi_store_commit(run->store, *a, m, err);
+    *a = NULL;
+    made->content = m->content;
+    made->chain = m->chain;
+    made->sequence = m->sequence;
+    return st;
+}
+
+/* What failed is no checkpoint: its attempt goes. In a group the failure is that of all ranks. */
+static ckp_status
+give_up(ckp_run *run, ckpi_attempt *a, ckp_status st, ckp_error *err)
+{
+    if (run->talk != NULL)
+        return ckpi_group_fail(run, a, st, err);
+    ckpi_store_abort(run->store, a);
+    return st;
 }
 
 /* Old checkpoints go only after the new one is committed. What stops that (damage elsewhere in the run) does not make this save a
@@ -311,14 +352,19 @@ write_job(ckp_run *run, ckp_error *err)
     ckpi_attempt *a = NULL;
     ckpi_writer *w = NULL;
     ckpi_fmt_sum sum = {0};
+    ckpi_made made = {0};
     double t1 = t0, cpu = 0.0;
     ckp_status st = m != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a manifest");
 
     run->key_next = true;        /* until this save is committed */
-    if (st == CKP_OK)
+    if (run->talk != NULL)
+        st = ckpi_group_begin(run, st, &a, err);
+    else if (st == CKP_OK)
         st = ckpi_store_begin(run->store, run->job.step, &a, err);
     if (st == CKP_OK)
-        st = ckpi_store_shard(run->store, a, 0, 1, &w, err);
+        st = ckpi_store_shard(run->store, a, run->group.rank, run->group.world, &w, err);
+    if (st == CKP_OK)
+        begin_copy(run, a, w);
     if (st == CKP_OK)
         st = write_shard(run, w, &sum, err);
     if (st == CKP_OK) {
@@ -326,21 +372,27 @@ write_job(ckp_run *run, ckp_error *err)
         cpu = ckpi_thread_cpu_seconds() - c0 + ckpi_pool_cpu_seconds(pool) - p0;
         st = ckpi_writer_finish(w, err);
     }
-    if (st != CKP_OK) {
-        ckpi_writer_free(w);
-        ckpi_store_abort(run->store, a);
-        ckpi_manifest_free(m);
-        return st;
-    }
-    st = commit(run, a, w, &sum, m, err);
+    if (st == CKP_OK)
+        ckpi_memory_finish(&run->memory);
+    if (st == CKP_OK)
+        st = run->talk != NULL ? ckpi_group_commit(run, &a, w, &sum, m, &made, err) : commit(run, &a, w, &sum, m, &made, err);
     ckpi_writer_free(w);
     if (st == CKP_OK) {
+        st = become_base(run, &made, &sum, err);
+    } else {
+        ckpi_memory_abort(&run->memory);
+        st = give_up(run, a, st, err);
+    }
+    if (st == CKP_OK) {
+        ckpi_memory_commit(&run->memory);
         (void)pthread_mutex_lock(&run->mutex);
+        m->sequence = made.sequence;
         add_stats(run, &sum, m, t1 - t0, cpu, ckpi_seconds() - t1);
         note_rate(run);
+        ckpi_session_note_memory(run);
         (void)pthread_mutex_unlock(&run->mutex);
     }
-    if (st == CKP_OK)
+    if (st == CKP_OK && run->group.rank == 0)
         retain(run);
     ckpi_manifest_free(m);
     return st;
@@ -363,7 +415,7 @@ static void
 finish_job(ckp_run *run, ckp_status st, const ckp_error *e)
 {
     (void)pthread_mutex_lock(&run->mutex);
-    run->failed = st;
+    run->failed = run->job.told ? CKP_OK : st;
     if (st != CKP_OK)
         run->failure = *e;
     run->busy = false;
@@ -392,7 +444,7 @@ ckpi_session_worker(void *arg)
     (void)pthread_mutex_lock(&run->mutex);
     while (!run->stop) {
         (void)pthread_mutex_unlock(&run->mutex);
-        refresh_when_due(run);
+        ckpi_session_refresh(run);
         (void)pthread_mutex_lock(&run->mutex);
         if (run->busy) {
             (void)pthread_mutex_unlock(&run->mutex);

@@ -40,6 +40,8 @@ struct ckpi_attempt {
 CKP_MUST_USE ckp_status ckpi_store_enter(ckpi_store *s, ckp_error *err);
 /* The same for functions that write: CKP_EINVAL for a reader, CKP_EBUSY when the lock is known to be lost. */
 CKP_MUST_USE ckp_status ckpi_store_enter_write(ckpi_store *s, ckp_error *err);
+/* The same for functions that write shards, which members of a group may. */
+CKP_MUST_USE ckp_status ckpi_store_enter_shard(ckpi_store *s, ckp_error *err);
 void ckpi_store_leave(ckpi_store *s);
 
 /* "DIR/FILE"; cut names cannot happen: both parts are bounded. */

@@ -70,6 +70,14 @@ ckpi_store_enter_write(ckpi_store *s, ckp_error *err)
     return st;
 }
 
+ckp_status
+ckpi_store_enter_shard(ckpi_store *s, ckp_error *err)
+{
+    if (s != NULL && s->mode == CKPI_STORE_MEMBER)
+        return ckpi_store_enter(s, err);
+    return ckpi_store_enter_write(s, err);
+}
+
 void
 ckpi_store_leave(ckpi_store *s)
 {
@@ -213,7 +221,7 @@ start(ckpi_store *s, const ckpi_store_options *opt, ckp_error *err)
         st = ckpi_identity_find(s, err);
         s->identity_lost = st == CKP_OK;
     }
-    if (s->mode == CKPI_STORE_READ)
+    if (s->mode != CKPI_STORE_WRITE)
         return st == CKP_ENOTFOUND ? ckpi_fail(err, st, "not a run: it has no run.json") : st;
     if (st == CKP_ENOTFOUND && !opt->repair)
         st = create_run(s, opt->identity, err);

@@ -20,7 +20,8 @@ typedef struct ckpi_attempt ckpi_attempt;
 
 typedef enum ckpi_store_mode {
     CKPI_STORE_READ,      /* takes no lock, changes nothing */
-    CKPI_STORE_WRITE      /* takes the lock; creates run.json when there is none; sweeps own dead temporaries */
+    CKPI_STORE_WRITE,     /* takes the lock; creates run.json when there is none; sweeps own dead temporaries */
+    CKPI_STORE_MEMBER     /* of a group whose rank 0 has opened it for writing: adds shards to its attempts, and does nothing else */
 } ckpi_store_mode;
 
 typedef struct ckpi_store_options {
@@ -70,6 +71,16 @@ CKP_MUST_USE ckp_status ckpi_store_shard(ckpi_store *s, ckpi_attempt *a, uint32_
 CKP_MUST_USE ckp_status ckpi_store_commit(ckpi_store *s, ckpi_attempt *a, ckpi_manifest *m, ckp_error *err);
 /* Removes what the attempt wrote. Consumes it; accepts NULL. Never touches a committed checkpoint. */
 void ckpi_store_abort(ckpi_store *s, ckpi_attempt *a);
+
+/*
+ * For a MEMBER: the attempt that rank 0 has begun. CKP_EINVAL: no name of one; CKP_EEXIST: it is a checkpoint already. Its shard is written with
+ * ckpi_store_shard, synced with ckpi_store_shard_done, and then the attempt is left; or it is left with the shard removed again.
+ */
+CKP_MUST_USE ckp_status ckpi_store_join(ckpi_store *s, const char *dir, ckpi_attempt **out, ckp_error *err);
+/* The name of a finished shard is durable. */
+CKP_MUST_USE ckp_status ckpi_store_shard_done(ckpi_store *s, const ckpi_attempt *a, ckp_error *err);
+/* Frees a; remove: its shard `index` of `count` goes first, while no manifest is there. Accepts NULL. */
+void ckpi_store_leave_attempt(ckpi_store *s, ckpi_attempt *a, uint32_t index, uint32_t count, bool remove);
 
 /* ---- what is there ------------------------------------------------------------------------------------------------ */
 

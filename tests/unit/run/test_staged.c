@@ -88,7 +88,7 @@ what_is_read_comes_back(void **state)
         model_copy(&got, &m);
         ckp_run *run = open_run(dir, (ckp_profile)p);
         for (int i = 0; i < 4; i++) {
-            const ckp_save_options final = {sizeof final, true, false, false, NULL, 0, 0.0, NULL};
+            const ckp_save_options final = {sizeof final, true, false, false, NULL, 0, 0.0, NULL, 0};
             model_step(&m);
             model_set(&m.t[0], 7, NAN);
             stage(run, &m, i == 3 ? &final : NULL);
@@ -113,7 +113,7 @@ staged_again_it_is_finer(void **state)
 {
     const char *dir = model_path(state, "finer");
     const ckp_metric metric = {"loss", 1.5};
-    const ckp_save_options opt = {sizeof opt, false, false, false, &metric, 1, 0.0, NULL};
+    const ckp_save_options opt = {sizeof opt, false, false, false, &metric, 1, 0.0, NULL, 0};
     model m, seen, got;
     double before = INFINITY;
     ckp_run *run = open_run(dir, CKP_PROFILE_RESUME);

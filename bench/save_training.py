@@ -1,0 +1,484 @@
+# SPDX-License-Identifier: Apache-2.0
+"""make bench-save, second half: saves and restores beside a training, through the Python package.
+
+    python bench/save_training.py [--mb 500] [--quick] [--only stall,beside,wall,peak,restore,total]
+
+Of a state of 500 MB (a chain of linear layers with AdamW's moments, f32): how long save() holds the training, beside one memcpy of the state by as many
+threads; a training's steps while a save is being written, beside a plain busy loop of as many threads of the lowest priority (and beside nothing); what a
+save every 30 s costs in wall time; peak memory; restores from shared memory, page cache and disk beside torch.load and safetensors; whole saves
+beside torch.save, DCP and moonclip (in an environment of its own, .venv-bench-save).
+
+Ends with lines `MUST name value bar ok|short`; build/bench/save_training.json has all figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ckpress
+import torch
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+OUT = ROOT / "build" / "bench"
+VENV = ROOT / ".venv-bench-save"
+PROFILES = ("lossless", "resume", "small")
+CPUS = len(os.sched_getaffinity(0))
+WIDTH = 2048
+TRIES = 5
+Figures = dict[str, float]
+
+
+# ---- a training -------------------------------------------------------------------------------------------------------------
+
+
+class Net(torch.nn.Module):
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + torch.nn.functional.gelu(layer(x)) / 4
+        return x
+
+
+class Training:
+    """A step takes some 100 ms on one core: half of it is the optimizer's pass over memory."""
+
+    def __init__(self, megabytes: int) -> None:
+        torch.manual_seed(1)
+        self.model = Net(max(1, round(megabytes * 1e6 / (12 * WIDTH * WIDTH))))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+        self.x, self.y = torch.randn(16, WIDTH), torch.randn(16, WIDTH)
+        self.step()
+
+    def step(self) -> None:
+        loss = (self.model(self.x) - self.y).square().mean()
+        self.optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        self.optimizer.step()
+
+    def tensors(self) -> list[torch.Tensor]:
+        params = list(self.model.parameters())
+        return [t for p in params for t in (p.data, self.optimizer.state[p]["exp_avg"], self.optimizer.state[p]["exp_avg_sq"])]
+
+    def bytes(self) -> int:
+        return sum(t.nbytes for t in self.tensors())
+
+    def change_half(self) -> None:
+        """Every other layer and its moments."""
+        tensors = self.tensors()
+        for i in range(0, len(tensors), 6):
+            for t in tensors[i : i + 3]:
+                t.mul_(1.0 + 1e-3 * torch.rand(1).item())
+
+    def open(self, where: pathlib.Path, profile: str, **how: Any) -> ckpress.Checkpointer:
+        shutil.rmtree(where, ignore_errors=True)
+        ck = ckpress.Checkpointer(where, profile=profile, final_on_close=False, keep_last=2, **how)
+        ck.register(model=self.model, optimizer=self.optimizer)
+        return ck
+
+
+def seconds(fn: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    fn()
+    return time.perf_counter() - start
+
+
+def each_thread(fn: Callable[[int], None]) -> None:
+    for threads in (1, 2):
+        if threads <= CPUS:
+            torch.set_num_threads(threads)
+            fn(threads)
+
+
+# ---- reporting --------------------------------------------------------------------------------------------------------------
+
+figures: Figures = {}
+musts: list[str] = []
+
+
+def show(name: str, value: float) -> None:
+    figures[name] = value
+    print(f"     {name} {value:.4g}", flush=True)
+
+
+def must(name: str, value: float, bar: float) -> None:
+    figures[name] = value
+    musts.append(f"MUST {name} {value:.4g} {bar:g} {'ok' if value <= bar else 'short'}")
+    print(f"     {name} {value:.4g}", flush=True)
+
+
+# ---- how long save() holds the training -----------------------------------------------------------------------------------------
+
+
+def stall(t: Training, work: pathlib.Path) -> None:
+    source = t.tensors()
+    target = [torch.empty_like(x).fill_(1) for x in source]
+
+    def one(threads: int) -> None:
+        copy = min(seconds(lambda: [b.copy_(a) for a, b in zip(source, target)]) for _ in range(TRIES))
+        show(f"memcpy_gb_s_{threads}_threads", t.bytes() / copy / 1e9)
+        for profile in PROFILES:
+            changes = t.change_half if profile == "lossless" else t.step
+            must(f"stall_over_memcpy_{profile}_{threads}_threads", best_stall(t, work, profile, threads, changes) / copy, 1.5)
+        show(f"stall_over_memcpy_lossless_all_changed_{threads}_threads", best_stall(t, work, "lossless", threads, t.step) / copy)
+
+    each_thread(one)
+
+
+def best_stall(t: Training, work: pathlib.Path, profile: str, threads: int, change: Callable[[], None]) -> float:
+    """Of deltas, from the call of save() to its return."""
+    times = []
+    with t.open(work / "run", profile, threads=threads) as ck:
+        ck.save(0, wait=True)
+        for i in range(1, TRIES + 1):
+            change()
+            times.append(seconds(lambda i=i: ck.save(i)))
+            ck.wait()
+    return min(times)
+
+
+# ---- steps beside a save --------------------------------------------------------------------------------------------------------
+
+
+class BusyLoop:
+    """So many threads of the lowest priority that only calculate, without the interpreter lock."""
+
+    def __init__(self, threads: int) -> None:
+        self.over = False
+        self.threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
+
+    def _run(self) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        while not self.over:
+            hashlib.pbkdf2_hmac("sha256", b"busy", b"loop", 50_000)
+
+    def __enter__(self) -> BusyLoop:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.over = True
+        for thread in self.threads:
+            thread.join()
+
+
+def steps_for(t: Training, limit: float, goes_on: Callable[[], bool] = lambda: True) -> list[float]:
+    """Seconds of each step that began and ended while it went on."""
+    out, end = [], time.perf_counter() + limit
+    while time.perf_counter() < end and goes_on():
+        took = seconds(t.step)
+        if goes_on():
+            out.append(took)
+    return out
+
+
+def saving(t: Training, ck: ckpress.Checkpointer, limit: float, numbers: Iterator[int]) -> tuple[list[float], list[float]]:
+    """Steps beside saves, one after the other; how long each save took, from call to commit."""
+    steps: list[float] = []
+    saves: list[float] = []
+    end = time.perf_counter() + limit
+    while time.perf_counter() < end or not saves:
+        ck.save(next(numbers))
+        steps += steps_for(t, 600, lambda: ck.busy)
+        ck.wait()
+        saves.append(ck.stats["total"])
+    return steps, saves
+
+
+def alone(t: Training, ck: ckpress.Checkpointer, numbers: Iterator[int]) -> float:
+    took = []
+    for _ in range(3):
+        t.step()
+        ck.save(next(numbers), wait=True)
+        took.append(ck.stats["total"])
+    return statistics.median(took)
+
+
+def beside(t: Training, work: pathlib.Path, rounds: int, limit: float) -> None:
+    def one(threads: int) -> None:
+        for profile in ("lossless", "resume"):
+            nothing: list[float] = []
+            loop: list[float] = []
+            save: list[float] = []
+            saves: list[float] = []
+            numbers = iter(range(10**9))
+            with t.open(work / "run", profile) as ck:
+                ck.save(next(numbers), wait=True)
+                by_itself = alone(t, ck, numbers)
+                for _ in range(rounds):
+                    nothing += steps_for(t, limit)
+                    with BusyLoop(CPUS):
+                        loop += steps_for(t, limit)
+                    more, took = saving(t, ck, limit, numbers)
+                    save += more
+                    saves += took
+            name = f"{profile}_{threads}_torch_threads"
+            show(f"step_ms_{name}", 1e3 * statistics.median(nothing))
+            show(f"step_beside_busy_loop_over_nothing_{name}", statistics.median(loop) / statistics.median(nothing))
+            if not save:
+                show(f"no_whole_step_fell_into_a_save_{name}", 1)
+                continue
+            show(f"step_beside_save_over_nothing_{name}", statistics.median(save) / statistics.median(nothing))
+            must(f"step_beside_save_over_busy_loop_{name}", statistics.median(save) / statistics.median(loop), 1.05)
+            show(f"save_alone_s_{name}", by_itself)
+            must(f"save_beside_training_over_alone_{name}", statistics.median(saves) / by_itself, 4.0)
+
+    each_thread(one)
+
+
+# ---- wall time ------------------------------------------------------------------------------------------------------------------
+
+
+def wall(t: Training, work: pathlib.Path, rounds: int, segment: float) -> None:
+    """Segments with one save at their beginning and segments without, in turn; what a save costs, as a share of 30 s."""
+
+    def one(threads: int) -> None:
+        for profile in ("lossless", "resume"):
+            rate: dict[bool, list[float]] = {False: [], True: []}
+            with t.open(work / "run", profile) as ck:
+                ck.save(0, wait=True)
+                for i in range(2 * rounds):
+                    saves = i % 2 == 1
+                    start, n = time.perf_counter(), 0
+                    if saves:
+                        ck.save(i)
+                    while time.perf_counter() - start < segment:
+                        t.step()
+                        n += 1
+                    rate[saves].append((time.perf_counter() - start) / n)
+                    ck.wait()
+            without, with_saves = statistics.median(rate[False]), statistics.median(rate[True])
+            lost = max(0.0, 1 - without / with_saves) * segment
+            must(f"wall_of_a_save_every_30_s_over_none_{profile}_{threads}_torch_threads", 30 / (30 - min(lost, 29.0)), 1.03)
+
+    each_thread(one)
+
+
+# ---- peak memory ----------------------------------------------------------------------------------------------------------------
+
+
+def status_kb(key: str) -> int:
+    return next(int(line.split()[1]) for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
+
+
+def peak_child(megabytes: int, profile: str, work: pathlib.Path) -> float:
+    """Largest growth of resident memory by three saves, over the budget that they were given."""
+    t = Training(megabytes)
+    budget = t.bytes() * 11 // 10
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda n: 0)
+    trim(0)
+    before = status_kb("VmRSS:")
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    with t.open(work / "run", profile, memory_budget=budget) as ck:
+        for i in range(3):
+            ck.save(i, wait=True)
+            t.change_half()
+    return (status_kb("VmHWM:") - before) * 1024 / budget
+
+
+def peak(megabytes: int, work: pathlib.Path) -> None:
+    for profile in PROFILES:
+        done = subprocess.run(
+            [sys.executable, __file__, "--child", profile, "--mb", str(megabytes), "--work", str(work)], capture_output=True, text=True, check=True
+        )
+        must(f"peak_memory_over_budget_{profile}", float(done.stdout), 1.0)
+
+
+# ---- restores --------------------------------------------------------------------------------------------------------------------
+
+
+def forget_cached(path: pathlib.Path) -> None:
+    """The kernel's copies of files on disk go, so that the next read is one."""
+    for file in [path] if path.is_file() else [f for f in path.rglob("*") if f.is_file()]:
+        fd = os.open(file, os.O_RDONLY)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+
+def restores(t: Training, work: pathlib.Path) -> None:
+    size = t.bytes()
+
+    def rate(name: str, fn: Callable[[], Any], cold: pathlib.Path | None = None) -> None:
+        best = float("inf")
+        for _ in range(TRIES):
+            if cold is not None:
+                forget_cached(cold)
+            best = min(best, seconds(fn))
+        show(f"restore_gb_s_{name}", size / best / 1e9)
+
+    for profile in ("lossless", "resume"):
+        for memory in (0, 4 * size):
+            with t.open(work / "run", profile, memory=memory) as ck:
+                ck.save(1, wait=True)
+                again = lambda ck=ck: ck.restore(model=t.model, optimizer=t.optimizer)  # noqa: E731
+                if memory == 0:
+                    rate(f"{profile}_page_cache", again)
+                    rate(f"{profile}_disk", again, work / "run")
+                elif ck.stats["copy_bytes"] == 0:
+                    print(f"     {ck.stats['copy_note']}")
+                else:
+                    rate(f"{profile}_shared_memory", again)
+    plain = work / "state.pt"
+    torch.save({"model": t.model.state_dict(), "optimizer": t.optimizer.state_dict()}, plain)
+    for name, cold in (("page_cache", None), ("disk", plain)):
+        rate(f"torch_load_{name}", lambda: load_torch(t, plain), cold)
+    safe_tensors(t, work / "state.safetensors", rate)
+
+
+def load_torch(t: Training, path: pathlib.Path) -> None:
+    state = torch.load(path)
+    t.model.load_state_dict(state["model"])
+    t.optimizer.load_state_dict(state["optimizer"])
+
+
+def safe_tensors(t: Training, path: pathlib.Path, rate: Callable[..., None]) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = {str(i): x for i, x in enumerate(t.tensors())}
+    save_file(tensors, path)
+
+    def load() -> None:
+        for name, x in load_file(path).items():
+            tensors[name].copy_(x)
+
+    rate("safetensors_page_cache", load)
+    rate("safetensors_disk", load, path)
+
+
+# ---- whole saves -------------------------------------------------------------------------------------------------------------------
+
+
+def durable(path: pathlib.Path) -> None:
+    for file in [path] if path.is_file() else [f for f in path.rglob("*") if f.is_file()]:
+        fd = os.open(file, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+
+
+def report(t: Training, name: str, times: list[float], stored: int) -> None:
+    show(f"save_s_{name}", min(times))
+    show(f"save_ratio_{name}", t.bytes() / stored)
+
+
+def files_of(path: pathlib.Path) -> int:
+    return sum(f.stat().st_size for f in ([path] if path.is_file() else path.rglob("*")) if f.is_file())
+
+
+def total(t: Training, work: pathlib.Path, megabytes: int) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    for profile in PROFILES:
+        with t.open(work / "run", profile) as ck:
+            ck.save(0, wait=True)
+            times = []
+            for i in range(1, 4):
+                t.step()
+                times.append(seconds(lambda i=i: ck.save(i, wait=True)))
+            report(t, f"ckpress_{profile}", times, ck.stats["bytes_written"])
+
+    def torch_save() -> None:
+        torch.save({"model": t.model.state_dict(), "optimizer": t.optimizer.state_dict()}, work / "state.pt")
+        durable(work / "state.pt")
+
+    def dcp_save() -> None:
+        shutil.rmtree(work / "dcp", ignore_errors=True)
+        dcp.save({"model": t.model.state_dict(), "optimizer": t.optimizer.state_dict()}, checkpoint_id=work / "dcp", no_dist=True)
+        durable(work / "dcp")
+
+    report(t, "torch_save", [seconds(torch_save) for _ in range(3)], files_of(work / "state.pt"))
+    report(t, "dcp", [seconds(dcp_save) for _ in range(3)], files_of(work / "dcp"))
+    moonclip(t, work, megabytes)
+
+
+def moonclip_child(megabytes: int, work: pathlib.Path) -> str:
+    from moonclip import CheckpointManager
+
+    t = Training(megabytes)
+    shutil.rmtree(work / "moonclip", ignore_errors=True)
+    manager = CheckpointManager(str(work / "moonclip"))
+    held, took, before = [], [], 0
+    for i in range(4):
+        t.step()
+        before = files_of(work / "moonclip") if i else 0
+        start = time.perf_counter()
+        manager.save(step=i, model=t.model, optimizer=t.optimizer)
+        held.append(time.perf_counter() - start)
+        manager.flush()
+        durable(work / "moonclip")
+        took.append(time.perf_counter() - start)
+    return json.dumps({"held": held[1:], "took": took[1:], "stored": files_of(work / "moonclip") - before})
+
+
+def moonclip(t: Training, work: pathlib.Path, megabytes: int) -> None:
+    python = VENV / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
+        (VENV / ".gitignore").write_text("*\n")
+        lib = next((VENV / "lib").glob("python*")) / "site-packages"
+        (lib / "torch_of_the_project.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+        subprocess.run([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "moonclip"], stderr=subprocess.DEVNULL)
+    command = [str(python), __file__, "--child", "moonclip", "--mb", str(megabytes), "--work", str(work)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        print("     moonclip is left out: it cannot be installed or does not run here:", done.stderr.strip().splitlines()[-1:], flush=True)
+        return
+    found = json.loads(done.stdout.splitlines()[-1])
+    report(t, "moonclip", found["took"], found["stored"])
+    show("stall_s_moonclip", min(found["held"]))
+
+
+# ---- all ---------------------------------------------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", type=int, default=0, help="size of the state (500)")
+    parser.add_argument("--quick", action="store_true", help="a small state and short rounds: whether all works, no figures to keep")
+    parser.add_argument("--only", default="stall,beside,wall,peak,restore,total")
+    parser.add_argument("--work", type=pathlib.Path, default=OUT / "save-training")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    megabytes = args.mb or (100 if args.quick else 500)
+    if args.child is not None:
+        print(moonclip_child(megabytes, args.work) if args.child == "moonclip" else peak_child(megabytes, args.child, args.work))
+        return 0
+    rounds, limit = (1, 3.0) if args.quick else (5, 8.0)
+    args.work.mkdir(parents=True, exist_ok=True)
+    t = Training(megabytes)
+    print(f"{t.bytes() / 1e6:.0f} MB of state, {CPUS} CPUs, torch {torch.__version__}", flush=True)
+    parts: dict[str, Callable[[], None]] = {
+        "stall": lambda: stall(t, args.work),
+        "beside": lambda: beside(t, args.work, rounds, limit),
+        "wall": lambda: wall(t, args.work, 1 if args.quick else 3, 5.0 if args.quick else 30.0),
+        "peak": lambda: peak(megabytes, args.work),
+        "restore": lambda: restores(t, args.work),
+        "total": lambda: total(t, args.work, megabytes),
+    }
+    for name in args.only.split(","):
+        parts[name]()
+    print("\n".join(musts))
+    (OUT / "save_training.json").write_text(json.dumps(figures, indent=1))
+    shutil.rmtree(args.work, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
