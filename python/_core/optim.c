@@ -141,6 +141,74 @@ optim_adamw(optim_object *self, PyObject *args)
     return out;
 }
 
+/* settings and one tensor of them, as adamw() takes both */
+static bool
+one_from(ckp_optim_tensor *t, ckp_adamw *how, PyObject *settings, PyObject *tensor)
+{
+    PyObject *index = PyTuple_Check(tensor) && PyTuple_Size(tensor) == 9 ? PyTuple_GetItem(tensor, 1) : NULL;
+    const Py_ssize_t i = index != NULL ? PyLong_AsSsize_t(index) : -1;
+    if (i < 0 || i >= PyList_Size(settings)) {
+        if (PyErr_Occurred() == NULL)
+            PyErr_SetString(PyExc_IndexError, "no such settings");
+        return false;
+    }
+    if (!how_from(how, PyList_GetItem(settings, i)) || !tensor_from(t, tensor, how, (size_t)i + 1))
+        return false;
+    t->how = how;
+    return true;
+}
+
+PyDoc_STRVAR(look_doc, "look(settings, tensors, /) -> bytearray\n--\n\nWhat a visit sees of each of these tensors, as adamw() takes them: LOOK_SUMS int64 each.");
+
+static PyObject *
+optim_look(PyObject *unused, PyObject *args)
+{
+    PyObject *settings, *tensors;
+    ckp_error err;
+    (void)unused;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &settings, &PyList_Type, &tensors))
+        return NULL;
+    const Py_ssize_t n = PyList_Size(tensors);
+    PyObject *out = PyByteArray_FromStringAndSize(NULL, n * (Py_ssize_t)sizeof(ckp_optim_stats));
+    for (Py_ssize_t i = 0; out != NULL && i < n; i++) {
+        ckp_optim_tensor t = {0};
+        ckp_adamw how;
+        ckp_optim_stats stats;
+        ckp_status st = CKP_OK;
+        const bool ok = one_from(&t, &how, settings, PyList_GetItem(tensors, i));
+        if (ok)
+            st = ckp_optim_look(&t, t.numel, &stats, &err);
+        if (ok && st == CKP_OK) {
+            memcpy(PyByteArray_AsString(out) + i * (Py_ssize_t)sizeof stats, &stats, sizeof stats);
+            continue;
+        }
+        Py_CLEAR(out);
+        if (ok)
+            ckpy_raise(st, &err);
+    }
+    return out;
+}
+
+PyDoc_STRVAR(recode_doc, "recode(settings, tensor, m_bits, v_bits, m, v, /)\n--\n\nCodes of a tensor, as adamw() takes it, in other widths into memory at m and v.");
+
+static PyObject *
+optim_recode(optim_object *self, PyObject *args)
+{
+    PyObject *settings, *tensor;
+    ckp_optim_tensor t = {0};
+    ckp_adamw how;
+    unsigned m_bits, v_bits;
+    unsigned long long m, v;
+    ckp_error err;
+    ckp_status st;
+    if (!PyArg_ParseTuple(args, "O!OIIKK", &PyList_Type, &settings, &tensor, &m_bits, &v_bits, &m, &v) || !one_from(&t, &how, settings, tensor))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    st = ckp_optim_recode(self->optim, &t, m_bits, v_bits, at(m), at(v), &err);
+    Py_END_ALLOW_THREADS
+    return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
+}
+
 PyDoc_STRVAR(bytes_doc, "state_bytes(numel, cols, bits, /) -> int\n--\n\nBytes of a packed moment.");
 
 static PyObject *
@@ -223,6 +291,8 @@ optim_write(PyObject *unused, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"adamw", (PyCFunction)(void (*)(void))optim_adamw, METH_VARARGS, adamw_doc},
+    {"look", optim_look, METH_VARARGS | METH_STATIC, look_doc},
+    {"recode", (PyCFunction)(void (*)(void))optim_recode, METH_VARARGS, recode_doc},
     {"state_bytes", optim_state_bytes, METH_VARARGS | METH_STATIC, bytes_doc},
     {"unpack", optim_unpack, METH_VARARGS | METH_STATIC, unpack_doc},
     {"pack", optim_pack, METH_VARARGS | METH_STATIC, pack_doc},

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A tensor's codes at another width, row by row: codes of a row in a worker's memory, then into their new place. Values are those that the old codes stand
+ * for, rounded without bias where the new grid is coarser; a row's factor follows as after a step (row.c).
+ */
+#include "base/bytes.h"
+#include "base/cpu.h"
+#include "base/fail.h"
+#include "base/float.h"
+#include "optim/pack.h"
+#include "optim/tensor.h"
+
+CKPI_NO_CONTRACT
+
+enum { PART = 1 << 16 };
+
+typedef struct job {
+    ckp_optim *o;
+    const ckp_optim_tensor *t;
+    ckpi_o_shape was, now;
+    uint8_t *m, *v;
+    unsigned m_bits, v_bits;
+    uint32_t key;
+    size_t part;                         /* rows of a part */
+} job;
+
+/* v's code on a grid with other mantissa bits, before its row's factor follows. */
+static uint32_t
+v_code(uint32_t c, unsigned was, unsigned now, uint32_t x)
+{
+    if (c == 0 || now >= was)
+        return c << (now >= was ? now - was : 0);
+    const unsigned drop = was - now;
+    const uint32_t rounded = (c + (x & ((1u << drop) - 1u))) >> drop;
+    return rounded != 0 ? rounded : 1;
+}
+
+static void
+recode_row(const job *k, ckpi_o_work *w, size_t i)
+{
+    const ckp_optim_tensor *t = k->t;
+    const size_t n = ckpi_o_row_len(&k->was, i);
+    const uint32_t z = k->key + (uint32_t)(t->first + i * t->cols) * CKPI_O_WALK, row = t->row[i] != 0 ? t->row[i] : CKPI_O_ROW_MIN;
+    const float unit = k->was.mg.h / k->now.mg.h;
+    const bool same = k->was.mg.mant == k->now.mg.mant && k->was.mg.top == k->now.mg.top;
+    const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
+    uint32_t raw_max = 0;
+    pk->unpack_signed(w->m, t->m + i * k->was.m_bytes, n, t->m_bits);
+    pk->unpack(w->v, t->v + i * k->was.v_bytes, n, t->v_bits);
+    for (size_t j = 0; j < n; j++) {
+        const uint32_t e22 = (row << 22) + w->col[j], x = ckpi_o_random(z + (uint32_t)j * CKPI_O_WALK);
+        const uint32_t raw = v_code(w->v[j], k->was.vg.mant, k->now.vg.mant, x);
+        const uint32_t from = w->v[j] >> k->was.vg.mant, to = raw >> k->now.vg.mant;
+        w->raw[j] = (uint16_t)raw;
+        raw_max = raw_max > raw ? raw_max : raw;
+        if (w->m[j] == 0 || (same && from == to))
+            continue;
+        const float s = ckpi_f32_from_bits(ckpi_o_root_bits((from << 22) + e22));
+        const float per_s = ckpi_f32_from_bits(ckpi_o_per_root_bits((to << 22) + e22));
+        w->m[j] = ckpi_o_m_code(&k->now.mg, ckpi_mgrid_value(&k->was.mg, w->m[j]) * unit * s, per_s, x);
+    }
+    ckpi_o_row_end(&k->now.mg, &k->now.vg, n, z, raw_max, w->raw, w->m, w->v, &t->row[i]);
+    pk->pack(k->m + i * k->now.m_bytes, (const uint8_t *)w->m, n, k->m_bits);
+    pk->pack(k->v + i * k->now.v_bytes, w->v, n, k->v_bits);
+}
+
+static void
+recode_part(void *user, size_t index, unsigned worker)
+{
+    const job *k = user;
+    ckpi_o_work *w = ckpi_optim_work(k->o, worker);
+    const size_t first = index * k->part, end = CKPI_MIN(first + k->part, k->was.rows);
+    const ckpi_fpenv env = ckpi_fp_enter();
+    ckpi_o_work_cols(w, k->t, k->was.cols);
+    for (size_t i = first; i < end; i++)
+        recode_row(k, w, i);
+    ckpi_fp_leave(env);
+}
+
+/* Codes of different widths in the same memory would be overwritten before they are read. */
+static bool
+in_the_way(const ckp_optim_tensor *t, unsigned m_bits, unsigned v_bits, const uint8_t *m, const uint8_t *v)
+{
+    return t->numel != 0 && ((m == t->m && m_bits != t->m_bits) || (v == t->v && v_bits != t->v_bits) || m == v || m == t->v || v == t->m);
+}
+
+ckp_status
+ckp_optim_recode(ckp_optim *o, ckp_optim_tensor *t, unsigned m_bits, unsigned v_bits, uint8_t *m, uint8_t *v, ckp_error *err)
+{
+    ckpi_error_clear(err);
+    if (o == NULL || t == NULL || t->how == NULL)
+        return ckpi_fail(err, CKP_EINVAL, "optim_recode: NULL argument");
+    job k = {.o = o, .t = t, .m = m, .v = v, .m_bits = m_bits, .v_bits = v_bits};
+    ckp_optim_tensor after = *t;
+    after.m = m;
+    after.v = v;
+    after.m_bits = m_bits;
+    after.v_bits = v_bits;
+    ckp_status st = ckpi_o_shape_of(&k.was, t, err);
+    if (st == CKP_OK)
+        st = ckpi_o_shape_of(&k.now, &after, err);
+    if (st == CKP_OK && in_the_way(t, m_bits, v_bits, m, v)) {
+        st = ckpi_fail(err, CKP_EINVAL, "optim: new codes need memory of their own");
+        if (t->name != NULL)
+            ckpi_fail_tensor(err, t->name);
+    }
+    if (st == CKP_OK)
+        st = ckpi_optim_reserve(o, k.was.cols, err);
+    if (st != CKP_OK)
+        return st;
+    k.key = ckpi_o_key(t, CKPI_O_USE_RECODE);
+    k.part = CKPI_MAX((size_t)PART / k.was.cols, (size_t)1);
+    st = ckpi_pool_run(ckpi_optim_pool(o), (k.was.rows + k.part - 1) / k.part, recode_part, &k, err);
+    if (st == CKP_OK)
+        *t = after;
+    return st;
+}
