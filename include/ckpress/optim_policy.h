@@ -71,8 +71,8 @@ typedef struct ckp_policy {
 CKP_API void ckp_policy_start(const ckp_policy *p, const ckp_policy_item *item, size_t n, unsigned bits[2]);
 
 /**
- * Takes what was seen of a tensor, and says in `bits` which widths it should have now: up at once where the plan, or a bit that brings more than
- * the last plan's price, asks for it and the budget has room; down after two visits in a row; by one level.
+ * Takes what was seen of a tensor, and says in `bits` which widths it should have now: up at once where the plan asks for it, or its score has risen
+ * since and a bit now brings more than the plan's price, and the budget has room; down after two visits in a row; by one level.
  * @return whether they differ from the item's.
  */
 CKP_API bool ckp_policy_visit(ckp_policy *p, ckp_policy_item *item, const ckp_optim_stats *s, double lr, uint64_t step, unsigned bits[2]);

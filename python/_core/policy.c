@@ -159,20 +159,22 @@ PyDoc_STRVAR(factors_doc, "factors(stats, lr, step, /) -> tuple | None\n--\n\nWh
 static PyObject *
 policy_factors(PyObject *unused, PyObject *args)
 {
-    const char *data;
-    Py_ssize_t len;
+    Py_buffer stats;
     double lr;
     unsigned long long step;
     ckp_optim_stats s;
     int32_t out[CKP_POLICY_FACTORS];
     (void)unused;
-    if (!PyArg_ParseTuple(args, "y#dK", &data, &len, &lr, &step))
+    if (!PyArg_ParseTuple(args, "y*dK", &stats, &lr, &step))
         return NULL;
-    if (len != (Py_ssize_t)sizeof s) {
+    const bool fits = stats.len == (Py_ssize_t)sizeof s;
+    if (fits)
+        memcpy(&s, stats.buf, sizeof s);
+    PyBuffer_Release(&stats);
+    if (!fits) {
         PyErr_SetString(PyExc_ValueError, "statistics of another size");
         return NULL;
     }
-    memcpy(&s, data, sizeof s);
     if (!ckp_policy_factors(&s, lr, step, out))
         return Py_NewRef(Py_None);
     PyObject *tuple = PyTuple_New(CKP_POLICY_FACTORS);

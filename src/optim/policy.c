@@ -167,27 +167,29 @@ take(ckp_policy *p, const int32_t *factor, int64_t *away)
     }
 }
 
-/* Scores follow by half: one batch's gradient is not the tensor's. */
+/* Scores follow by half: one batch's gradient is not the tensor's. `more`: how far they rose. */
 static void
-score(ckp_policy_item *t, const int64_t *away)
+score(ckp_policy_item *t, const int64_t *away, int64_t more[2])
 {
     for (unsigned which = 0; which < 2; which++) {
         int64_t sum = 0;
         for (size_t i = 0; i < CKP_POLICY_FACTORS; i++)
             sum += weight[which][i] * away[i];
         const int64_t now = sum / ONE;
-        t->score[which] = (int32_t)(t->seen ? (t->score[which] + now) / 2 : now);
+        more[which] = t->seen ? (now - t->score[which]) / 2 : 0;
+        t->score[which] = (int32_t)(t->seen ? t->score[which] + more[which] : now);
     }
     t->seen = 1;
 }
 
 /* Level that a visit leaves a moment at. */
 static int
-next_level(const ckp_policy *p, ckp_policy_item *t, unsigned which, uint64_t *room)
+next_level(const ckp_policy *p, ckp_policy_item *t, unsigned which, int64_t more_score, uint64_t *room)
 {
     const int level = level_of(t->bits[which]), wanted = t->wanted[which] != 0 ? level_of(t->wanted[which]) : level;
-    const bool above_price = p->plans != 0 && gain_of(t, which, level) > p->price + STAYS;
-    if (level < LEVELS - 1 && (wanted > level || above_price)) {
+    /* the last plan did not know of it */
+    const bool news = p->plans != 0 && more_score >= STAYS && gain_of(t, which, level) > p->price + STAYS;
+    if (level < LEVELS - 1 && (wanted > level || news)) {
         const uint64_t more = bytes_of(t, widths[level + 1]) - bytes_of(t, widths[level]);
         t->votes[which] = 0;
         if (more > *room)
@@ -206,18 +208,18 @@ bool
 ckp_policy_visit(ckp_policy *p, ckp_policy_item *t, const ckp_optim_stats *s, double lr, uint64_t step, unsigned bits[2])
 {
     int32_t factor[CKP_POLICY_FACTORS];
-    int64_t away[CKP_POLICY_FACTORS];
+    int64_t away[CKP_POLICY_FACTORS], more[2];
     bits[0] = t->bits[0];
     bits[1] = t->bits[1];
     if (!t->follows || !ckp_policy_factors(s, lr, step, factor))
         return false;
     take(p, factor, away);
-    score(t, away);
+    score(t, away, more);
     uint64_t room = p->budget > p->used ? p->budget - p->used : 0;
     const bool m_first = gain_of(t, 0, level_of(bits[0])) >= gain_of(t, 1, level_of(bits[1]));
     for (unsigned i = 0; i < 2; i++) {
         const unsigned which = m_first ? i : 1 - i;
-        bits[which] = widths[next_level(p, t, which, &room)];
+        bits[which] = widths[next_level(p, t, which, more[which], &room)];
     }
     return bits[0] != t->bits[0] || bits[1] != t->bits[1];
 }

@@ -15,6 +15,8 @@ from torch.optim.adamw import adamw as torch_adamw
 from ..errors import InvalidError, UnsupportedError
 from . import _optim_state
 from ._optim_state import WIDTHS, Packed
+from ._policy import AUTO, Policy, kept_from
+from ._report import Report
 
 _DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 #: A parameter's state, itself, and contiguous memory of its values and of its gradient, alive until the step is done.
@@ -23,12 +25,14 @@ _TORCHS = {"amsgrad": False, "foreach": None, "capturable": False, "differentiab
 
 
 def _bits(value: Any) -> tuple[int, int] | None:
-    """Widths of m and v; None: both stay f32."""
+    """Widths of m and v; None: both stay f32; AUTO: a policy's."""
+    if isinstance(value, str) and value == "auto":
+        return AUTO
     if value in (32, (32, 32), [32, 32]):
         return None
-    pair = (value, value) if isinstance(value, int) else tuple(value)
+    pair = (value, value) if isinstance(value, (int, str)) else tuple(value)
     if len(pair) != 2 or not all(b in WIDTHS for b in pair):
-        raise InvalidError(f"state_bits must be two of {WIDTHS}, or 32: {value!r}")
+        raise InvalidError(f"state_bits must be two of {WIDTHS}, 32 or \"auto\": {value!r}")
     return pair
 
 
@@ -65,13 +69,16 @@ class AdamW(torch.optim.Optimizer):
         small: int = 4096,
         small_bits: Any = (8, 8),
         seed: int = 0,
+        budget_bits: float = 4.0,
+        every: int = 100,
     ) -> None:
         for name, asked in (("amsgrad", amsgrad), ("capturable", capturable), ("differentiable", differentiable)):
             if asked:
                 raise UnsupportedError(f"AdamW: {name} is not supported with state of a few bits; torch.optim.AdamW has it")
         self.small, self.small_bits = small, _bits(small_bits)
         self.skipped = self.rows_raised = 0
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "state_bits": state_bits, "seed": seed}
+        self.policy = Policy(budget_bits, every, small)
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "state_bits": state_bits, "seed": seed, "policy": None}
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -83,6 +90,7 @@ class AdamW(torch.optim.Optimizer):
         super().add_param_group(param_group)
         for i, p in enumerate(self.param_groups[-1]["params"]):
             self._refuse(p, f"parameter {i} of group {len(self.param_groups) - 1}", _bits(group["state_bits"]))
+        self.policy.forget(self)
 
     @staticmethod
     def _refuse(p: Tensor, name: str, bits: tuple[int, int] | None) -> None:
@@ -124,6 +132,7 @@ class AdamW(torch.optim.Optimizer):
             if wide_here:
                 wide.append((group, wide_here))
         self._finish(jobs, _optim_state.step(settings, tensors) if tensors else [])
+        self.policy.after_step(self, settings, jobs, tensors)
         for group, ps in wide:
             self._wide_step(group, ps)
         return loss
@@ -166,7 +175,10 @@ class AdamW(torch.optim.Optimizer):
             )
         self.skipped += unusable
 
-    def _widths(self, p: Tensor, bits: tuple[int, int]) -> tuple[int, int]:
+    def _widths(self, p: Tensor, bits: tuple[int, int], fresh: bool = False) -> tuple[int, int]:
+        """`fresh`: the policy's start, whatever states are here."""
+        if bits == AUTO:
+            bits = self.policy.fresh(self.param_groups, self._widths) if fresh else self.policy.admit(self.param_groups, self._widths, self.state)
         if p.numel() >= self.small or self.small_bits is None:
             return bits
         return max(bits[0], self.small_bits[0]), max(bits[1], self.small_bits[1])
@@ -187,11 +199,17 @@ class AdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def set_state_bits(self, state_bits: Any, group: int = 0) -> None:
-        """Other widths for a group from now on; moments that are there are coded anew. Not to or from 32: load_state_dict() does that."""
+        """Other widths for a group from now on; moments that are there are coded anew, or from now on by the policy ("auto"). Not to or from 32:
+        load_state_dict() does that."""
         bits = _bits(state_bits)
         if bits is None or _bits(self.param_groups[group]["state_bits"]) is None:
             raise InvalidError("AdamW: set_state_bits() is for widths of 2 to 8 bits")
         before = sum(len(g["params"]) for g in self.param_groups[:group])
+        self.policy.forget(self)
+        self.param_groups[group]["policy"] = None
+        if bits == AUTO:
+            self.param_groups[group]["state_bits"] = "auto"
+            return
         for i, p in enumerate(self.param_groups[group]["params"]):
             state = self.state.get(p, {})
             if "packed" in state:
@@ -200,10 +218,15 @@ class AdamW(torch.optim.Optimizer):
                 state["packed"] = new
         self.param_groups[group]["state_bits"] = state_bits
 
+    def set_budget(self, budget_bits: float) -> None:
+        """Another average for ``state_bits="auto"``; widths follow over the next rounds."""
+        self.policy.set_budget(self, budget_bits)
+
     # ---- what it holds ----
 
-    def report(self) -> dict[str, Any]:
-        """Bytes and average bits of m and v together and each parameter's widths, everything counted that is kept for them."""
+    def report(self) -> Report:
+        """Bytes and average bits of m and v together and each parameter's widths, everything counted that is kept for them. With "auto" ``policy`` has
+        the budget, its groups' average and the last changes. ``print(optimizer.report())`` is a table."""
         rows, kept, numel = [], 0, 0
         for gi, group in enumerate(self.param_groups):
             for i, p in enumerate(group["params"]):
@@ -216,27 +239,36 @@ class AdamW(torch.optim.Optimizer):
                     continue
                 rows.append({"group": gi, "index": i, "shape": tuple(p.shape), "bits": bits, "bytes": nbytes})
                 kept, numel = kept + nbytes, numel + p.numel()
+        kept += self.policy.nbytes()
         average = 4.0 * kept / numel if numel else 0.0
-        return {"bytes": kept, "bits": average, "skipped": self.skipped, "rows_raised": self.rows_raised, "parameters": rows}
+        out = Report(bytes=kept, bits=average, skipped=self.skipped, rows_raised=self.rows_raised, parameters=rows)
+        policy = self.policy.report(self)
+        if policy is not None:
+            out["policy"] = policy
+        return out
 
     # ---- state in and out ----
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {k: self.__dict__[k] for k in ("small", "small_bits", "skipped", "rows_raised")}
+        self.policy.hold(self)
+        own = {k: self.__dict__[k] for k in ("small", "small_bits", "skipped", "rows_raised", "policy")}
         return {**super().__getstate__(), **own}
 
     def state_dict(self) -> dict[str, Any]:
+        params = [p for group in self.param_groups for p in group["params"]]
+        numbers = {id(p): i for i, p in enumerate(params)}
         out: dict[str, Any] = super().state_dict()
-        out["state"] = {k: self._out(s) for k, s in out["state"].items()}
+        for k, state in out["state"].items():
+            p = params[k] if isinstance(k, int) and k < len(params) else k
+            out["state"][k] = self._out(state, numbers.get(id(p), -1))
         return out
 
-    @staticmethod
-    def _out(state: dict[str, Any]) -> dict[str, Any]:
-        return state["packed"].codes() if "packed" in state else state
+    def _out(self, state: dict[str, Any], number: int) -> dict[str, Any]:
+        return {**state["packed"].codes(), **self.policy.kept(self, number)} if "packed" in state else state
 
     def ckpress_state(self, p: Tensor) -> dict[str, Any]:
         """What a checkpoint holds of one parameter's state."""
-        return self._out(self.state[p])
+        return self._out(self.state[p], self.policy.number_of(self, p))
 
     def ckpress_take(self, states: dict[Tensor, dict[str, Any]]) -> None:
         """State that a checkpoint gave back, in the place of all that is here."""
@@ -249,6 +281,7 @@ class AdamW(torch.optim.Optimizer):
                 number += 1
         self.state.clear()
         self.state.update(new)
+        self.policy.reload()
 
     def torch_state_dict(self) -> dict[str, Any]:
         """The state as ``torch.optim.AdamW.load_state_dict`` takes it, moments in f32."""
@@ -258,7 +291,7 @@ class AdamW(torch.optim.Optimizer):
                 m, v = state["packed"].moments()
                 out["state"][k] = {"step": torch.tensor(float(state["packed"].step), dtype=torch.float32), "exp_avg": m, "exp_avg_sq": v}
         for group in out["param_groups"]:
-            del group["state_bits"], group["seed"]
+            del group["state_bits"], group["seed"], group["policy"]
             group.update(_TORCHS)
         return out
 
@@ -276,9 +309,11 @@ class AdamW(torch.optim.Optimizer):
             if theirs.get("amsgrad"):
                 raise UnsupportedError("AdamW: the state is one with amsgrad, which is not supported")
             kept = {k: v for k, v in theirs.items() if k not in _TORCHS}
-            groups.append({**{k: v for k, v in mine.items() if k not in kept}, **kept, "params": mine["params"]})
+            groups.append({**{k: v for k, v in mine.items() if k not in kept}, "policy": None, **kept, "params": mine["params"]})
         state = self._state_in(state_dict["state"], saved, groups)
+        self.policy.check(groups)
         self.__setstate__({"state": state, "param_groups": groups})
+        self.policy.reload()
         for post in self._optimizer_load_state_dict_post_hooks.values():
             post(self)
 
@@ -299,6 +334,7 @@ class AdamW(torch.optim.Optimizer):
         if "exp_avg_code" in saved:
             packed = Packed.from_codes(shape, saved, name)
             if bits is not None:
+                packed.kept = kept_from(saved.get("policy"), name)
                 return {"packed": packed}
             m, v = packed.moments()
             saved = {"step": torch.tensor(float(packed.step), dtype=torch.float32), "exp_avg": m, "exp_avg_sq": v}
@@ -309,4 +345,4 @@ class AdamW(torch.optim.Optimizer):
             return {"step": torch.tensor(steps, dtype=torch.float32), "exp_avg": m.detach().to(p, copy=True), "exp_avg_sq": v.detach().to(p, copy=True)}
         b1, b2 = group["betas"]
         correction = 1 - b1**steps, 1 - b2**steps
-        return {"packed": Packed.from_moments(shape, self._widths(p, bits), m, v, int(steps), correction, int(group["seed"]), number, name)}
+        return {"packed": Packed.from_moments(shape, self._widths(p, bits, fresh=True), m, v, int(steps), correction, int(group["seed"]), number, name)}
