@@ -159,7 +159,8 @@ ckp_policy_start(const ckp_policy *p, const ckp_policy_item *item, size_t n, uns
 static void
 take(ckp_policy *p, const int32_t *factor, int64_t *away)
 {
-    const int64_t over = (int64_t)CKPI_MIN(++p->visits, CKPI_MAX(p->followers, (uint64_t)16));
+    p->visits++;
+    const int64_t over = (int64_t)CKPI_MIN(p->visits, CKPI_MAX(p->followers, (uint64_t)16));
     for (size_t i = 0; i < CKP_POLICY_FACTORS; i++) {
         const int64_t x = (int64_t)factor[i] * (MEAN_ONE / ONE);
         p->mean[i] += (x - p->mean[i]) / over;

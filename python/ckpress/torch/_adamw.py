@@ -254,6 +254,13 @@ class AdamW(torch.optim.Optimizer):
         own = {k: self.__dict__[k] for k in ("small", "small_bits", "skipped", "rows_raised", "policy")}
         return {**super().__getstate__(), **own}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "policy" not in self.__dict__ and "small" in self.__dict__:  # pickled before there were policies
+            self.policy = Policy(4.0, 100, self.small)
+        for group in self.param_groups:
+            group.setdefault("policy", None)
+
     def state_dict(self) -> dict[str, Any]:
         params = [p for group in self.param_groups for p in group["params"]]
         numbers = {id(p): i for i, p in enumerate(params)}

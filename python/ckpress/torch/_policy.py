@@ -77,7 +77,8 @@ class Policy:
         return p.numel(), cols, fixed, *bits, follows
 
     def _bytes(self, numel: int) -> int:
-        return self.budget * numel // 4096  # two moments, in bytes, of parts of 1024 bits
+        """What tensors may take."""
+        return max(0, self.budget * numel // 4096 - self.shared_bytes)  # two moments, in bytes, of parts of 1024 bits
 
     def _start(self, groups: list[dict[str, Any]], widths: _Widths, state: dict[Any, Any]) -> tuple[int, int]:
         items = []
