@@ -28,7 +28,7 @@ enum {
 typedef struct ckp_optim_stats { int64_t sum[CKP_OPTIM_STATS]; } ckp_optim_stats;
 
 /**
- * Looks at no more than 4096 elements of a parameter, drawn by (seed, step, id) in runs of 64, before or after a step; allocates nothing.
+ * Looks at no more than 1024 elements of a parameter, drawn by (seed, step, id) in runs of 64, before or after a step; allocates nothing.
  *
  * @param t      as for a step, with all of it set.
  * @param total  elements of the whole parameter, of which t is the part from t->first on.

@@ -10,7 +10,7 @@ enum {
     CKPI_LOOK_E, CKPI_LOOK_EE,           /* v's exponents and their squares */
     CKPI_LOOK_C, CKPI_LOOK_CC,           /* the same of codes, without factors of rows and columns */
     CKPI_LOOK_DEPTH,                     /* octaves that codes lie below the grid's top */
-    CKPI_LOOK_M2,                        /* m * m where s is 1, in parts of 2^24 */
+    CKPI_LOOK_M,                         /* |m| where s is 1, in parts of 2^16: rounding does not change its mean, as it would that of squares */
     CKPI_LOOK_G,                         /* windows of |g| */
     CKPI_LOOK_GG = CKPI_LOOK_G + 7,      /* of g * g */
     CKPI_LOOK_PP = CKPI_LOOK_GG + 14,    /* of p * p */

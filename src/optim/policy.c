@@ -16,18 +16,20 @@
 
 enum { LEVELS = 6, ONE = 256, MEAN_ONE = 1 << 24, STAYS = 128, PRICE_STEP = 64, NO_PRICE = -(1 << 20) };
 
-static const uint8_t widths[LEVELS] = {2, 3, 4, 5, 6, 8};
+/* v has no level of 4 bits: its grid has 3 bits' precision and a range that is not missed, so that a bit there brought a twentieth of what two bring. */
+static const uint8_t widths[2][LEVELS] = {{2, 3, 4, 5, 6, 8}, {2, 3, 5, 6, 8, 8}};
+static const int levels[2] = {6, 5};
 
-/* What a bit brings from each level to the next, at score 0: falling, so that a plan never skips a level. */
+/* What a bit brings from each level to the next, at score 0, less the first of m's: falling, so that a plan never skips a level. */
 static const int32_t gain[2][LEVELS] = {
-    {0, -384, -768, -1152, -1536, NO_PRICE},
-    {0, -384, -768, -1152, -1536, NO_PRICE},
+    {0, -556, -1208, -1940, -2355, NO_PRICE},
+    {-397, -1569, -1830, -2458, NO_PRICE, NO_PRICE},
 };
 
 /* Weights of the factors in scores of m and of v, in parts of 256. */
 static const int32_t weight[2][CKP_POLICY_FACTORS] = {
-    {512},
-    {512},
+    {210, 420, 0, -141, 0, 0, 381, 0, 0},
+    {174, 374, 0, -187, 0, 328, 492, 0, 0},
 };
 
 /* log2 of x > 0, by squaring. */
@@ -100,8 +102,8 @@ ckp_policy_factors(const ckp_optim_stats *s, double lr, uint64_t step, int32_t o
     if (n <= 0 || v <= 0 || !log2_of_windows(a + CKPI_LOOK_G, 7, &g) || !log2_of_windows(a + CKPI_LOOK_GG, 14, &gg))
         return false;
     (void)log2_of_windows(a + CKPI_LOOK_PP, 14, &pp);
-    const int64_t count = log2_of((uint64_t)n), m2 = log2_of((uint64_t)a[CKPI_LOOK_M2] + 1) - 24 * ONE;
-    const int64_t size_m = (m2 - count) / 2, size_p = (pp - 150 * ONE - count) / 2;
+    const int64_t count = log2_of((uint64_t)n), size_m = log2_of((uint64_t)a[CKPI_LOOK_M] + 1) - 16 * ONE - count;
+    const int64_t size_p = (pp - 150 * ONE - count) / 2;
     const int64_t all[CKP_POLICY_FACTORS] = {
         (gg - 150 * ONE - count) / 2,
         (gg + count - 2 * g) / 2,
@@ -124,23 +126,27 @@ bytes_of(const ckp_policy_item *t, unsigned bits)
     return ckp_optim_state_bytes(t->numel, t->cols, bits);
 }
 
+/* The highest level of no more than these bits. */
 static int
-level_of(unsigned bits)
+level_of(unsigned which, unsigned bits)
 {
-    return bits == 8 ? LEVELS - 1 : (int)bits - 2;
+    int level = levels[which] - 1;
+    while (level > 0 && widths[which][level] > bits)
+        level--;
+    return level;
 }
 
 /* What the bits from this level to the next would bring. */
 static int64_t
 gain_of(const ckp_policy_item *t, unsigned which, int level)
 {
-    return level >= LEVELS - 1 ? NO_PRICE : t->score[which] + gain[which][level];
+    return level >= levels[which] - 1 ? NO_PRICE : t->score[which] + gain[which][level];
 }
 
 void
 ckp_policy_start(const ckp_policy *p, const ckp_policy_item *item, size_t n, unsigned bits[2])
 {
-    static const uint8_t ladder[][2] = {{8, 8}, {6, 6}, {5, 5}, {5, 4}, {4, 4}, {4, 3}, {3, 3}, {2, 3}, {2, 2}};
+    static const uint8_t ladder[][2] = {{8, 8}, {8, 6}, {6, 6}, {5, 6}, {5, 5}, {5, 3}, {4, 3}, {3, 3}, {3, 2}, {2, 2}};
     size_t i = 0;
     for (; i + 1 < sizeof ladder / sizeof *ladder; i++) {
         uint64_t sum = 0;
@@ -183,26 +189,27 @@ score(ckp_policy_item *t, const int64_t *away, int64_t more[2])
     t->seen = 1;
 }
 
-/* Level that a visit leaves a moment at. */
+/* Level that a visit leaves a moment at; -1: at the width it has, which is none. */
 static int
 next_level(const ckp_policy *p, ckp_policy_item *t, unsigned which, int64_t more_score, uint64_t *room)
 {
-    const int level = level_of(t->bits[which]), wanted = t->wanted[which] != 0 ? level_of(t->wanted[which]) : level;
+    const int level = level_of(which, t->bits[which]), wanted = t->wanted[which] != 0 ? level_of(which, t->wanted[which]) : level;
     /* the last plan did not know of it */
     const bool news = p->plans != 0 && more_score >= STAYS && gain_of(t, which, level) > p->price + STAYS;
-    if (level < LEVELS - 1 && (wanted > level || news)) {
-        const uint64_t more = bytes_of(t, widths[level + 1]) - bytes_of(t, widths[level]);
+    if (level < levels[which] - 1 && (wanted > level || news)) {
+        const uint64_t more = bytes_of(t, widths[which][level + 1]) - bytes_of(t, t->bits[which]);
         t->votes[which] = 0;
         if (more > *room)
-            return level;
+            return t->bits[which] == widths[which][level] ? level : -1;
         *room -= more;
         return level + 1;
     }
-    if (wanted >= level)
+    const bool between = t->bits[which] != widths[which][level];     /* a width from elsewhere: down to the level is one */
+    if (wanted >= level && !between)
         t->votes[which] = 0;
     else if (++t->votes[which] >= 2)
-        return level - 1;
-    return level;
+        return between ? level : level - 1;
+    return between ? -1 : level;
 }
 
 bool
@@ -217,10 +224,11 @@ ckp_policy_visit(ckp_policy *p, ckp_policy_item *t, const ckp_optim_stats *s, do
     take(p, factor, away);
     score(t, away, more);
     uint64_t room = p->budget > p->used ? p->budget - p->used : 0;
-    const bool m_first = gain_of(t, 0, level_of(bits[0])) >= gain_of(t, 1, level_of(bits[1]));
+    const bool m_first = gain_of(t, 0, level_of(0, bits[0])) >= gain_of(t, 1, level_of(1, bits[1]));
     for (unsigned i = 0; i < 2; i++) {
         const unsigned which = m_first ? i : 1 - i;
-        bits[which] = widths[next_level(p, t, which, more[which], &room)];
+        const int level = next_level(p, t, which, more[which], &room);
+        bits[which] = level < 0 ? t->bits[which] : widths[which][level];
     }
     return bits[0] != t->bits[0] || bits[1] != t->bits[1];
 }
@@ -244,13 +252,13 @@ static void
 buy(ckp_policy *p, ckp_policy_item *t, int64_t price, uint64_t *left)
 {
     for (unsigned which = 0; which < 2; which++)
-        for (int level = level_of(t->wanted[which]); level < LEVELS - 1; level++) {
-            const uint64_t more = bytes_of(t, widths[level + 1]) - bytes_of(t, widths[level]);
-            const bool has = widths[level + 1] <= t->bits[which];
+        for (int level = level_of(which, t->wanted[which]); level < levels[which] - 1; level++) {
+            const uint64_t more = bytes_of(t, widths[which][level + 1]) - bytes_of(t, widths[which][level]);
+            const bool has = widths[which][level + 1] <= t->bits[which];
             if (gain_of(t, which, level) + (has ? STAYS : 0) < price || more > *left)
                 break;
             *left -= more;
-            t->wanted[which] = widths[level + 1];
+            t->wanted[which] = widths[which][level + 1];
             p->price = price;
         }
 }
@@ -267,12 +275,12 @@ ckp_policy_plan(ckp_policy *p, ckp_policy_item *item, size_t n)
         least += t->fixed;
         p->followers += t->follows != 0;
         for (unsigned which = 0; which < 2; which++) {
-            t->wanted[which] = t->follows && t->seen ? widths[0] : t->bits[which];
+            t->wanted[which] = t->follows && t->seen ? widths[which][0] : t->bits[which];
             least += bytes_of(t, t->wanted[which]);
             if (!t->follows || !t->seen)
                 continue;
             high = CKPI_MAX(high, gain_of(t, which, 0));
-            low = CKPI_MIN(low, gain_of(t, which, LEVELS - 2));
+            low = CKPI_MIN(low, gain_of(t, which, levels[which] - 2));
         }
     }
     uint64_t left = p->budget > least ? p->budget - least : 0;

@@ -268,6 +268,8 @@ class AdamW(torch.optim.Optimizer):
         for k, state in out["state"].items():
             p = params[k] if isinstance(k, int) and k < len(params) else k
             out["state"][k] = self._out(state, numbers.get(id(p), -1))
+        for group in out["param_groups"]:
+            group["policy"] = copy.copy(group["policy"])  # the optimizer goes on writing into its own
         return out
 
     def _out(self, state: dict[str, Any], number: int) -> dict[str, Any]:

@@ -190,21 +190,24 @@ class Policy:
         core = self.ensure(optimizer)
         if core is None:
             return
-        n = len(self.followers)
+        n, plans = len(self.followers), self.tick + 1 == self.every
         due = self.followers[self.tick * n // self.every : (self.tick + 1) * n // self.every]
         if due:
             self._visit(core, due, settings, jobs, tensors)
-        self.tick += 1
-        if self.tick == self.every:
-            self.tick = 0
+        self.tick = 0 if plans else self.tick + 1
+        if plans:
             core.plan(self._bytes(self.numel))
-        self._note(optimizer.param_groups)
+        self._note(optimizer.param_groups, bool(due) or plans)
 
-    def _note(self, groups: list[dict[str, Any]]) -> None:
+    def _note(self, groups: list[dict[str, Any]], all_of_it: bool = True) -> None:
+        """Keeps the first group's ``policy`` at what C holds: whoever saves groups finds it there."""
         assert self.core is not None
         for group in groups:
             if group["state_bits"] == "auto":
-                group["policy"] = [self.budget, self.every, self.tick, *self.core.state()]
+                if all_of_it or group["policy"] is None:
+                    group["policy"] = [self.budget, self.every, self.tick, *self.core.state()]
+                else:
+                    group["policy"][2] = self.tick
                 return
 
     def _visit(self, core: _core.Policy, due: list[int], settings: list[tuple[Any, ...]], jobs: list[Any], tensors: list[tuple[Any, ...]]) -> None:
