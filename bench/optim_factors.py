@@ -189,7 +189,7 @@ def weights(f: Array, y: Array, subset: tuple[int, ...]) -> Array:
     return np.linalg.solve(x.T @ x + 1e-3 * len(y) * np.eye(len(subset)), x.T @ y)
 
 
-def held_out(rows: list[Row], f: Array, y: Array, good_rows: list[Row], subset: tuple[int, ...]) -> float:
+def held_out(f: Array, y: Array, good_rows: list[Row], subset: tuple[int, ...]) -> float:
     """Explained on one net by the weights of the other."""
     nets = np.array([r["net"] for r in good_rows])
     left = 0.0
@@ -233,13 +233,63 @@ def select(rows: list[Row]) -> None:
         chosen = greedy(f, y)
         best = max(itertools.combinations(range(f.shape[1]), len(chosen)), key=lambda s: explained(f, y, s))
         g = ratio(f, y, chosen)
-        print(f"  greedy: {', '.join(FACTORS[i] for i in chosen)}: {explained(f, y, chosen):.3f}, on the other net {held_out(rows, f, y, good, chosen):.3f}")
+        print(f"  greedy: {', '.join(FACTORS[i] for i in chosen)}: {explained(f, y, chosen):.3f}, on the other net {held_out(f, y, good, chosen):.3f}")
         print(f"  best of all {math.comb(f.shape[1], len(chosen))} of as many: {', '.join(FACTORS[i] for i in best)}: {explained(f, y, best):.3f}; all nine: {explained(f, y, tuple(range(f.shape[1]))):.3f}")
         print(f"  submodularity ratio {g:.2f}: greedy has at least {1 - math.exp(-g):.2f} of the best; it has {explained(f, y, chosen) / explained(f, y, best):.3f}")
         print("  weights: " + ", ".join(f"{FACTORS[i]} {a:+.2f}" for i, a in zip(chosen, weights(f, y, chosen), strict=True)))
-        for subset in ((0,), (2,), (0, 5), (2, 5), (0, 6), (0, 5, 6)):
-            a = weights(f, y, subset)
-            print(f"    {[FACTORS[i] for i in subset]}: {explained(f, y, subset):.3f}, other net {held_out(rows, f, y, good, subset):.3f}, weights {np.round(a, 2)}")
+    for budget in (3.0, 3.5, 4.0):
+        regret(rows, budget)
+
+
+# ---- what it is good for ----
+
+
+def share_out(damage: Array, numel: Array, budget: float) -> Array:
+    """Indices of widths, m's then v's of each tensor, with the least sum of damage within the budget: by a price of a bit, found by halving."""
+    bits, low, high = np.array([*BITS, 8.0]), -200.0, 50.0
+    out = np.zeros(len(damage), dtype=int)
+    for _ in range(60):
+        price = (low + high) / 2
+        taken = np.argmin(damage + 2.0**price * numel[:, None] * bits, axis=1)
+        if (bits[taken] * numel).sum() <= budget * numel.sum():
+            high, out = price, taken
+        else:
+            low = price
+    return out
+
+
+def regret(rows: list[Row], budget: float) -> None:
+    """Sums of measured damage where bits are shared out by the fit's scores, by the table of widths alone, and by the measurements themselves."""
+    measured, fitted, table, numel, place = [], [], [], [], []
+    for which in (0, 1):
+        f, y, by_width, d = tables(rows, which)
+        chosen = greedy(f, y)
+        a = weights(f, y, chosen)
+        every = np.array([r["f"] for r in rows]) / 256
+        at = np.array([r["net"] * 1000 + r["point"] for r in rows])
+        for k in set(at):
+            every[at == k] -= every[at == k].mean(axis=0)
+        score = every[:, chosen] @ a
+        for i, r in enumerate(rows):
+            real = np.minimum.accumulate(np.where(np.isnan(d[i]), 0.0, 2.0 ** d[i]))
+            measured.append([*(real * r["numel"]), 0.0])
+            fitted.append([*(2.0 ** (by_width + score[i]) * r["numel"]), 0.0])
+            table.append([*(2.0**by_width * r["numel"]), 0.0])
+            numel.append(r["numel"])
+            place.append(at[i])
+    real, sizes, at = np.array(measured), np.array(numel, dtype=float), np.array(place)
+    sums: dict[str, list[float]] = {"same width for all": [], "by the table of widths": [], "by scores": [], "by the measurements": []}
+    same = {3.0: (1, 1), 3.5: (2, 1), 4.0: (2, 2)}[budget]  # 3/3, 4/3, 4/4
+    half = len(rows)
+    for k in set(at):
+        here = np.flatnonzero(at == k)
+        best = share_out(real[here], sizes[here], budget)
+        least = real[here, best].sum()
+        uniform = np.array([same[0] if i < half else same[1] for i in here])
+        sums["same width for all"].append(real[here, uniform].sum() / least)
+        for name, by in (("by the table of widths", table), ("by scores", fitted), ("by the measurements", measured)):
+            sums[name].append(real[here, share_out(np.array(by)[here], sizes[here], budget)].sum() / least)
+    print(f"  at {budget} bits, damage over the least there is, geometric mean of {len(set(at))} points: " + ", ".join(f"{n} {np.exp(np.mean(np.log(x))):.2f}" for n, x in sums.items()))
 
 
 def main() -> None:

@@ -39,11 +39,14 @@ static int
 integers(piece *u)
 {
     int32_t top = 0;
+    memcpy(u->q, u->x, sizeof u->q);
     for (int i = 0; i < RUN; i++) {
-        const int32_t size = (int32_t)(ckpi_f32_bits(u->x[i]) & 0x7fffffffu), counts = size < (int32_t)CKPI_O_GRAD_END ? size : 0;
-        u->x[i] = ckpi_f32_from_bits((uint32_t)counts);
-        top = counts > top ? counts : top;
+        const int32_t size = u->q[i] & INT32_MAX;
+        u->q[i] = size & (size < (int32_t)CKPI_O_GRAD_END ? -1 : 0);
     }
+    for (int i = 0; i < RUN; i++)
+        top = u->q[i] > top ? u->q[i] : top;
+    memcpy(u->x, u->q, sizeof u->q);
     const int e = (top >> 23) - LOW;
     if (e < 0)
         return -1;

@@ -205,7 +205,8 @@ def test_statistics_may_be_added_up_by_others():
     opt_b.policy.reduce, opt_c.policy.reduce = twice, none
     for opt, model in ((opt_a, a), (opt_b, b), (opt_c, c)):
         train(model, opt, 12)
-    assert same(a, b, opt_a, opt_b)
+    # logarithms of twice as many differ in their last digit from those of as many: not what was decided
+    assert widths(opt_a) == widths(opt_b) and all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
     assert seen and all(len(s) == 2 and s[1] == 48 for s in seen)
     assert opt_c.report()["policy"]["visits"] == 0 and opt_c.report()["policy"]["raised"] == 0
 

@@ -41,10 +41,16 @@ class AdamW(torch.optim.Optimizer):
 
         optimizer = ckpress.torch.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1)
         ckpress.torch.AdamW([{"params": matrices}, {"params": norms, "state_bits": 32}], lr=3e-4)
+        ckpress.torch.AdamW(model.parameters(), lr=3e-4, state_bits="auto", budget_bits=4.0)
 
     ``state_bits``: widths of m and v, each 2, 3, 4, 5, 6 or 8; or 32, torch's own step. An option of each group. Tensors of fewer than
     ``small`` elements get ``small_bits`` where that is more. Rounding is unbiased and depends on ``seed``, the step, the parameter's place
     and the element alone: not on threads or the CPU. Parameters on a CPU, in f32, bf16 or f16 (bf16 weights are rounded without bias).
+
+    ``state_bits="auto"``: widths of each tensor's m and v follow what the training does, ``budget_bits`` on average over all groups that say "auto", with
+    everything counted that is kept for them; never more. In ``every`` steps each tensor is looked at once; the next round gives bits where they do the most: up at once,
+    down after two looks, one level at a time, so that widths settle in some six rounds: ``every`` should be a small part of the training. ``report()`` prints them;
+    ``set_budget()`` changes the average. A resumed training takes the same decisions.
 
     An element whose gradient is NaN, infinite or 2^40 and more stays as it is in that step, weight and moments; ``skipped`` counts
     them. ``state_dict()`` has codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of a
