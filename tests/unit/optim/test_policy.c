@@ -113,7 +113,38 @@ parts_add_up(void **state)
     }
 }
 
-/* The same sums on every CPU: the suite runs once for each set of instructions. */
+/* The same sums, and so the same decisions, on every CPU: the suite runs once for each set of instructions. */
+static void
+sums_are_known(void **state)
+{
+    test_rng r = {20260102}, codes = {20260103};
+    param *x = make(MANY - 7, 6, 5, &r);
+    ckp_optim_stats s;
+    ckp_error err;
+    int32_t f[CKP_POLICY_FACTORS];
+    (void)state;
+    for (size_t i = 0; i < MANY - 7; i++) {
+        x->g[i] = (float)((test_unit(&codes) - 0.5) / (double)(1u << i % 23));
+        x->p[i] = (float)(test_unit(&codes) - 0.3);
+    }
+    for (size_t i = 0; i < sizeof x->m_code; i++) {
+        x->m_code[i] = (uint8_t)(test_u64(&codes) & 0x77);
+        x->v_code[i] = (uint8_t)test_u64(&codes);
+    }
+    for (size_t i = 0; i < sizeof x->row; i++)
+        x->row[i] = (uint8_t)(90 + test_below(&codes, 30));
+    for (size_t i = 0; i < COLS; i++)
+        x->col[i] = (int8_t)((int)test_below(&codes, 9) - 4);
+    assert_ok(ckp_optim_look(&x->t, x->t.numel, &s, &err));
+    uint64_t h = 1;
+    for (int i = 0; i < CKP_OPTIM_STATS; i++)
+        h = (h ^ (uint64_t)s.sum[i]) * UINT64_C(1099511628211);
+    assert_true(ckp_policy_factors(&s, 3e-4, 1000, f));
+    for (int i = 0; i < CKP_POLICY_FACTORS; i++)
+        h = (h ^ (uint64_t)(int64_t)f[i]) * UINT64_C(1099511628211);
+    assert_int_equal(h, UINT64_C(0xadc909969fae4805));
+}
+
 static void
 strange_numbers_are_left_out(void **state)
 {
@@ -335,6 +366,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(factors_are_what_they_say),
         cmocka_unit_test(parts_add_up),
+        cmocka_unit_test(sums_are_known),
         cmocka_unit_test(strange_numbers_are_left_out),
         cmocka_unit_test(budgets_are_kept),
         cmocka_unit_test(up_at_once_and_down_after_two),
