@@ -78,7 +78,7 @@ def rounds(params: list[torch.nn.Parameter], n: int, budget: float = 4.0) -> Row
     report = optimizer.report()["policy"]
     return {
         "tensors": len(params), "elements": sum(p.numel() for p in params), "step_ms": 1e3 * of_round[-1] / EVERY, "share": policy[-1] / of_round[-1],
-        "share_settling": sum(policy[:-1]) / sum(of_round[:-1]), "us_a_visit": 1e6 * policy[-1] / len(params), "bits": report["bits"], "raised": report["raised"],
+        "share_all": sum(policy) / sum(of_round), "us_a_visit": 1e6 * policy[-1] / len(params), "bits": report["bits"], "raised": report["raised"],
         "lowered": report["lowered"], "last_change": report["history"][-1]["step"] if report["history"] else 0,
     }
 
@@ -93,13 +93,13 @@ def gpt_shapes(width: int, layers: int) -> list[tuple[int, ...]]:
 
 
 def cost() -> list[Row]:
-    """The policy's share of a step, of a GPT of 25 million parameters."""
-    return [show(rounds(filled(gpt_shapes(384, 12)), 6))]
+    """The policy's share of a step, of a GPT of 6 million parameters."""
+    return [show(rounds(filled(gpt_shapes(256, 4)), 8))]
 
 
 def growth() -> list[Row]:
     """Many tensors of 4096 elements: the least work of a step beside a visit."""
-    return [show(rounds(filled(n * [(64, 64)]), 2 if n > 1000 else 4)) for n in (10, 100, 1000, 10000)]
+    return [show(rounds(filled(n * [(64, 64)]), 1 if n > 1000 else 4)) for n in (10, 100, 1000, 10000)]
 
 
 def training(name: str, seed: int, steps: int) -> Row:

@@ -22,6 +22,7 @@ typedef struct job {
     unsigned m_bits, v_bits;
     uint32_t key;
     size_t part;                         /* rows of a part */
+    uint32_t by_code[256];               /* bits of 1 + |m| on the new grid, by those of m's code: where v's exponent stays */
 } job;
 
 /* v's code on a grid with other mantissa bits, before its row's factor follows. */
@@ -36,28 +37,52 @@ v_code(uint32_t c, unsigned was, unsigned now, uint32_t x)
 }
 
 static void
+tables(job *k)
+{
+    const ckpi_mgrid *was = &k->was.mg, *now = &k->now.mg;
+    for (int i = -(int)was->top; i <= (int)was->top; i++) {
+        const float size = ckpi_mgrid_value(was, i < 0 ? -i : i) * (was->h / now->h);
+        k->by_code[(uint8_t)i] = ckpi_f32_bits(size + 1.0f);
+    }
+}
+
+/* m's code where v's exponent goes from `from` to `to`, rounded by x. */
+static int8_t
+m_code(const job *k, int8_t code, uint32_t from, uint32_t to, uint32_t e22, uint32_t x)
+{
+    const ckpi_mgrid *now = &k->now.mg;
+    if (from == to) {                    /* ckpi_o_m_code with its multiplications looked up */
+        const unsigned shift = 23 - now->mant;
+        const uint32_t size = ((k->by_code[(uint8_t)code] + (x >> (32 - shift))) >> shift) - (127u << now->mant);
+        const int top = size < now->top ? (int)size : (int)now->top;
+        return (int8_t)(code < 0 ? -top : top);
+    }
+    const float s = ckpi_f32_from_bits(ckpi_o_root_bits((from << 22) + e22));
+    const float per_s = ckpi_f32_from_bits(ckpi_o_per_root_bits((to << 22) + e22));
+    return ckpi_o_m_code(now, ckpi_mgrid_value(&k->was.mg, code) * (k->was.mg.h / now->h) * s, per_s, x);
+}
+
+static void
 recode_row(const job *k, ckpi_o_work *w, size_t i)
 {
     const ckp_optim_tensor *t = k->t;
     const size_t n = ckpi_o_row_len(&k->was, i);
     const uint32_t z = k->key + (uint32_t)(t->first + i * t->cols) * CKPI_O_WALK, row = t->row[i] != 0 ? t->row[i] : CKPI_O_ROW_MIN;
-    const float unit = k->was.mg.h / k->now.mg.h;
-    const bool same = k->was.mg.mant == k->now.mg.mant && k->was.mg.top == k->now.mg.top;
+    const unsigned was = k->was.vg.mant, now = k->now.vg.mant;
+    const bool same = k->m_bits == t->m_bits;
     const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
     uint32_t raw_max = 0;
     pk->unpack_signed(w->m, t->m + i * k->was.m_bytes, n, t->m_bits);
     pk->unpack(w->v, t->v + i * k->was.v_bytes, n, t->v_bits);
     for (size_t j = 0; j < n; j++) {
-        const uint32_t e22 = (row << 22) + w->col[j], x = ckpi_o_random(z + (uint32_t)j * CKPI_O_WALK);
-        const uint32_t raw = v_code(w->v[j], k->was.vg.mant, k->now.vg.mant, x);
-        const uint32_t from = w->v[j] >> k->was.vg.mant, to = raw >> k->now.vg.mant;
+        const uint32_t raw = v_code(w->v[j], was, now, ckpi_o_random(z + (uint32_t)j * CKPI_O_WALK));
         w->raw[j] = (uint16_t)raw;
         raw_max = raw_max > raw ? raw_max : raw;
-        if (w->m[j] == 0 || (same && from == to))
-            continue;
-        const float s = ckpi_f32_from_bits(ckpi_o_root_bits((from << 22) + e22));
-        const float per_s = ckpi_f32_from_bits(ckpi_o_per_root_bits((to << 22) + e22));
-        w->m[j] = ckpi_o_m_code(&k->now.mg, ckpi_mgrid_value(&k->was.mg, w->m[j]) * unit * s, per_s, x);
+    }
+    for (size_t j = 0; j < n && !(same && now >= was); j++) {
+        const uint32_t from = w->v[j] >> was, to = (uint32_t)w->raw[j] >> now, x = ckpi_o_random(z + (uint32_t)j * CKPI_O_WALK);
+        if (w->m[j] != 0 && !(same && from == to))
+            w->m[j] = m_code(k, w->m[j], from, to, (row << 22) + w->col[j], x);
     }
     ckpi_o_row_end(&k->now.mg, &k->now.vg, n, z, raw_max, w->raw, w->m, w->v, &t->row[i]);
     pk->pack(k->m + i * k->now.m_bytes, (const uint8_t *)w->m, n, k->m_bits);
@@ -108,6 +133,7 @@ ckp_optim_recode(ckp_optim *o, ckp_optim_tensor *t, unsigned m_bits, unsigned v_
         st = ckpi_optim_reserve(o, k.was.cols, err);
     if (st != CKP_OK)
         return st;
+    tables(&k);
     k.key = ckpi_o_key(t, CKPI_O_USE_RECODE);
     k.part = CKPI_MAX((size_t)PART / k.was.cols, (size_t)1);
     st = ckpi_pool_run(ckpi_optim_pool(o), (k.was.rows + k.part - 1) / k.part, recode_part, &k, err);
