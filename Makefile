@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 RELEASE := build/release
 RUN_PYTHON = PYTHONPATH=$(CURDIR)/$(RELEASE)/python PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(PYTHON)
 
-.PHONY: all help build release test test-full test-crash test-s3 demo bench-bitsnap bench-coder bench-lossless bench-save bench-optim bench-plan bench-quality bench-sensitivity bench-transfer install clean distclean
+.PHONY: all help build release test test-full test-crash test-s3 demo bench-bitsnap bench-coder bench-lossless bench-save bench-optim bench-optim-policy bench-plan bench-quality bench-sensitivity bench-transfer install clean distclean
 
 all: build
 
@@ -19,6 +19,7 @@ help:
 	@echo "make bench-coder | bench-lossless | bench-save | bench-plan"
 	@echo "make bench-transfer  a published model in a file 9 to 12 times smaller: its embeddings, and fine-tuning from it; make bench-sensitivity"
 	@echo "make bench-optim  an optimizer step with state of 3 to 8 bits beside torch's and torchao's"
+	@echo "make bench-optim-policy  widths of moments chosen on the way: cost, growth, factors, trainings beside fixed widths (40 minutes)"
 	@echo "make bench-quality  what restores cost a training, beside rivals (TASK=a|b|c|d, QUICK=1; an hour at a time, run it again to go on)"
 	@echo "make install      PREFIX=/usr/local"
 
@@ -64,6 +65,12 @@ bench-bitsnap bench-coder bench-lossless bench-optim bench-plan bench-quality be
 	@mkdir -p build/bench
 	@if [ -f bench/$*.c ]; then cmake --build $(RELEASE) -j $(JOBS) --target bench_$*; fi
 	@if [ -f bench/$*.py ]; then $(RUN_PYTHON) bench/$*.py; else $(RELEASE)/bench/bench_$*; fi
+
+bench-optim-policy:
+	@scripts/bootstrap.sh bench
+	@$(MAKE) --no-print-directory release
+	@mkdir -p build/bench
+	@$(RUN_PYTHON) bench/optim_policy.py
 
 # The first part is built apart, so that it can mask CPU features and print what AVX2 gives.
 bench-save:

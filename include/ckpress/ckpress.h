@@ -6,6 +6,7 @@
 #include <ckpress/base.h>
 #include <ckpress/objects.h>
 #include <ckpress/optim.h>
+#include <ckpress/optim_policy.h>
 #include <ckpress/plan.h>
 #include <ckpress/run.h>
 #include <ckpress/run_copy.h>

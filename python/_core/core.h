@@ -15,7 +15,7 @@
 
 /** State of the module: its types. */
 typedef struct ckpy_types {
-    PyTypeObject *state, *run, *checkpoint, *search, *bytes, *optim;
+    PyTypeObject *state, *run, *checkpoint, *search, *bytes, *optim, *policy;
 } ckpy_types;
 
 /** What belongs to the type of `self`, one of ours; never NULL for such an object. */
@@ -136,9 +136,9 @@ PyObject *ckpy_doubles_by_role(const double *x);
 /** {name: value} of the metrics that `next` gives for `of`, counted from 0; NULL with an exception set. */
 PyObject *ckpy_metrics(bool (*next)(const void *of, size_t index, ckp_metric *out), const void *of);
 
-/* ---- state.c, tree.c, run.c, checkpoint.c, search.c, optim.c, files.c, objects.c ---- */
+/* ---- state.c, tree.c, run.c, checkpoint.c, search.c, optim.c, policy.c, files.c, objects.c ---- */
 
-extern PyType_Spec ckpy_state_spec, ckpy_run_spec, ckpy_checkpoint_spec, ckpy_search_spec, ckpy_bytes_spec, ckpy_optim_spec;
+extern PyType_Spec ckpy_state_spec, ckpy_run_spec, ckpy_checkpoint_spec, ckpy_search_spec, ckpy_bytes_spec, ckpy_optim_spec, ckpy_policy_spec;
 
 /** The state in `obj`, marked as in use by a long call so that other threads cannot change it; NULL with an exception set. */
 ckp_state *ckpy_state_take(PyObject *obj, const ckpy_types *types);

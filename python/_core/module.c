@@ -47,7 +47,8 @@ module_exec(PyObject *m)
     ckpy_types *types = PyModule_GetState(m);
     if (add_type(m, &types->state, &ckpy_state_spec) < 0 || add_type(m, &types->run, &ckpy_run_spec) < 0 ||
         add_type(m, &types->checkpoint, &ckpy_checkpoint_spec) < 0 || add_type(m, &types->search, &ckpy_search_spec) < 0 ||
-        add_type(m, &types->bytes, &ckpy_bytes_spec) < 0 || add_type(m, &types->optim, &ckpy_optim_spec) < 0)
+        add_type(m, &types->bytes, &ckpy_bytes_spec) < 0 || add_type(m, &types->optim, &ckpy_optim_spec) < 0 ||
+        add_type(m, &types->policy, &ckpy_policy_spec) < 0)
         return -1;
     return PyModule_AddFunctions(m, ckpy_upkeep_functions) < 0 ? -1 : add_constants(m);
 }
@@ -63,6 +64,7 @@ module_traverse(PyObject *m, visitproc visit, void *arg)
         Py_VISIT(types->search);
         Py_VISIT(types->bytes);
         Py_VISIT(types->optim);
+        Py_VISIT(types->policy);
     }
     return 0;
 }
@@ -78,6 +80,7 @@ module_clear(PyObject *m)
         Py_CLEAR(types->search);
         Py_CLEAR(types->bytes);
         Py_CLEAR(types->optim);
+        Py_CLEAR(types->policy);
     }
     return 0;
 }

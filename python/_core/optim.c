@@ -112,7 +112,7 @@ state_from(ckp_optim_tensor *t, PyObject *tuple)
     return true;
 }
 
-/* (state, index of settings, id, step, first, dtype of p, dtype of g, p, g, bits of rest, rest) */
+/* how: NULL: the caller sets t->how. (state, index of settings, id, step, first, dtype of p, dtype of g, p, g, bits of rest, rest) */
 static bool
 tensor_from(const rule *by, ckp_optim_tensor *t, PyObject *tuple, const settings *how, size_t n_how)
 {
@@ -127,8 +127,8 @@ tensor_from(const rule *by, ckp_optim_tensor *t, PyObject *tuple, const settings
         PyErr_SetString(PyExc_IndexError, "no such settings");
         return false;
     }
-    t->how = by == &by_adamw ? &how[index].adamw : NULL;
-    t->momentum = by == &by_momentum ? &how[index].momentum : NULL;
+    t->how = how != NULL && by == &by_adamw ? &how[index].adamw : NULL;
+    t->momentum = how != NULL && by == &by_momentum ? &how[index].momentum : NULL;
     t->id = id;
     t->step = step;
     t->first = first;
@@ -193,6 +193,74 @@ static PyObject *
 optim_momentum(optim_object *self, PyObject *args)
 {
     return run_step(&by_momentum, self, args);
+}
+
+/* settings and one tensor of them, as adamw() takes both */
+static bool
+one_from(ckp_optim_tensor *t, settings *how, PyObject *hows, PyObject *tensor)
+{
+    PyObject *index = PyTuple_Check(tensor) && PyTuple_Size(tensor) == 11 ? PyTuple_GetItem(tensor, 1) : NULL;
+    const Py_ssize_t i = index != NULL ? PyLong_AsSsize_t(index) : -1;
+    if (i < 0 || i >= PyList_Size(hows)) {
+        if (PyErr_Occurred() == NULL)
+            PyErr_SetString(PyExc_IndexError, "no such settings");
+        return false;
+    }
+    if (!how_from(&by_adamw, how, PyList_GetItem(hows, i)) || !tensor_from(&by_adamw, t, tensor, NULL, (size_t)i + 1))
+        return false;
+    t->how = &how->adamw;
+    return true;
+}
+
+PyDoc_STRVAR(look_doc, "look(settings, tensors, /) -> bytearray\n--\n\nWhat a visit sees of each of these tensors, as adamw() takes them: LOOK_SUMS int64 each.");
+
+static PyObject *
+optim_look(PyObject *unused, PyObject *args)
+{
+    PyObject *hows, *tensors;
+    ckp_error err;
+    (void)unused;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &hows, &PyList_Type, &tensors))
+        return NULL;
+    const Py_ssize_t n = PyList_Size(tensors);
+    PyObject *out = PyByteArray_FromStringAndSize(NULL, n * (Py_ssize_t)sizeof(ckp_optim_stats));
+    for (Py_ssize_t i = 0; out != NULL && i < n; i++) {
+        ckp_optim_tensor t = {0};
+        settings how;
+        ckp_optim_stats stats;
+        ckp_status st = CKP_OK;
+        const bool ok = one_from(&t, &how, hows, PyList_GetItem(tensors, i));
+        if (ok)
+            st = ckp_optim_look(&t, t.numel, &stats, &err);
+        if (ok && st == CKP_OK) {
+            memcpy(PyByteArray_AsString(out) + i * (Py_ssize_t)sizeof stats, &stats, sizeof stats);
+            continue;
+        }
+        Py_CLEAR(out);
+        if (ok)
+            ckpy_raise(st, &err);
+    }
+    return out;
+}
+
+PyDoc_STRVAR(recode_doc, "recode(settings, tensor, m_bits, v_bits, m, v, /)\n--\n\nCodes of a tensor, as adamw() takes it, in other widths into memory at m and v.");
+
+static PyObject *
+optim_recode(optim_object *self, PyObject *args)
+{
+    PyObject *hows, *tensor;
+    ckp_optim_tensor t = {0};
+    settings how;
+    unsigned m_bits, v_bits;
+    unsigned long long m, v;
+    ckp_error err;
+    ckp_status st;
+    if (!PyArg_ParseTuple(args, "O!OIIKK", &PyList_Type, &hows, &tensor, &m_bits, &v_bits, &m, &v) || !one_from(&t, &how, hows, tensor))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    st = ckp_optim_recode(self->optim, &t, m_bits, v_bits, at(m), at(v), &err);
+    Py_END_ALLOW_THREADS
+    return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
 }
 
 PyDoc_STRVAR(bytes_doc, "state_bytes(numel, cols, bits, /) -> int\n--\n\nBytes of a packed moment.");
@@ -283,6 +351,8 @@ optim_write(PyObject *unused, PyObject *args)
 static PyMethodDef methods[] = {
     {"adamw", (PyCFunction)(void (*)(void))optim_adamw, METH_VARARGS, adamw_doc},
     {"momentum", (PyCFunction)(void (*)(void))optim_momentum, METH_VARARGS, momentum_doc},
+    {"look", optim_look, METH_VARARGS | METH_STATIC, look_doc},
+    {"recode", (PyCFunction)(void (*)(void))optim_recode, METH_VARARGS, recode_doc},
     {"state_bytes", optim_state_bytes, METH_VARARGS | METH_STATIC, bytes_doc},
     {"unpack", optim_unpack, METH_VARARGS | METH_STATIC, unpack_doc},
     {"pack", optim_pack, METH_VARARGS | METH_STATIC, pack_doc},

@@ -71,6 +71,27 @@ ckp_optim_free(ckp_optim *o)
 }
 
 ckp_status
+ckpi_optim_reserve(ckp_optim *o, size_t cols, ckp_error *err)
+{
+    for (unsigned i = 0; i < o->threads; i++)
+        if (!ckpi_o_work_grow(&o->work[i], cols))
+            return ckpi_fail(err, CKP_ENOMEM, "optim: out of memory");
+    return CKP_OK;
+}
+
+ckpi_o_work *
+ckpi_optim_work(ckp_optim *o, unsigned worker)
+{
+    return &o->work[worker];
+}
+
+ckpi_pool *
+ckpi_optim_pool(ckp_optim *o)
+{
+    return o->pool;
+}
+
+ckp_status
 ckpi_o_refuse(const ckp_optim_tensor *t, ckp_error *err, const char *why)
 {
     const ckp_status st = ckpi_fail(err, CKP_EINVAL, "optim: %s", why);
@@ -355,10 +376,11 @@ ckpi_o_run(ckp_optim *o, ckp_optim_tensor *t, size_t n, const ckpi_o_rule *rule,
             return st;
         room = reserve((void **)&o->found, &o->found_cap, o->tasks[n - 1].parts, sizeof *o->found);
     }
-    for (unsigned i = 0; room && i < o->threads; i++)
-        room = ckpi_o_work_grow(&o->work[i], cols);
     if (!room)
         return ckpi_fail(err, CKP_ENOMEM, "optim: out of memory");
+    const ckp_status ready = ckpi_optim_reserve(o, cols, err);
+    if (ready != CKP_OK)
+        return ready;
     bool fits = false;
     for (size_t i = 0; i < n; i++)
         fits = fits || (rule->fit != NULL && fits_columns(&o->tasks[i]));

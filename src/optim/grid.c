@@ -14,7 +14,7 @@ ckpi_mgrid_of(unsigned bits)
         [2] = {0, 0.5f}, [3] = {1, 0.75f}, [4] = {2, 1.0f}, [5] = {3, 1.5f}, [6] = {4, 2.5f}, [8] = {6, 5.0f},
     };
     ckpi_mgrid g = {.mant = rows[bits].mant, .top = (1u << (bits - 1)) - 1, .narrow = bits <= 4};
-    g.h = rows[bits].top / ckpi_mgrid_value(&g, (int)g.top) / 1.20710678f / CKPI_O_AGAIN;
+    g.h = rows[bits].top / ckpi_mgrid_value(&g, (int)g.top) / CKPI_O_UNIT;
     return g;
 }
 

@@ -41,6 +41,7 @@
 #define CKPI_O_HALF 0x1fc00000u      /* 127 << 22: makes half an exponent an exponent */
 #define CKPI_O_ROOT 0x001a827au      /* 0.2071: mantissas 1.2071 and, half an exponent on, 1.7071, which is sqrt(2) times as much */
 #define CKPI_O_PER (0x7f000000u - CKPI_O_HALF + CKPI_O_ROOT - 0x00400000u)
+#define CKPI_O_UNIT 1.17157288f      /* 1.2071 / 1.03: h times it is a step beside the root of v's power of two */
 #define CKPI_O_AGAIN 0.970562748f    /* 1 over what s and its reciprocal multiply to: 1.2071 * 1.7071 / 2 */
 
 typedef struct ckpi_mgrid {

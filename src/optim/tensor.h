@@ -3,6 +3,7 @@
 #ifndef CKPI_OPTIM_TENSOR_H
 #define CKPI_OPTIM_TENSOR_H
 #include <ckpress/optim.h>
+#include "base/pool.h"
 #include "optim/row.h"
 
 #define CKPI_O_COLS_MAX (UINT64_C(1) << 31)
@@ -50,5 +51,10 @@ void ckpi_o_refit(ckp_optim_tensor *t, const ckpi_o_shape *s, ckpi_o_work *w, ui
 
 /* Start of a stream of random numbers for one use of a tensor in one step. */
 uint32_t ckpi_o_key(const ckp_optim_tensor *t, uint32_t use);
-enum { CKPI_O_USE_STEP, CKPI_O_USE_P, CKPI_O_USE_REFIT, CKPI_O_USE_WRITE };
+enum { CKPI_O_USE_STEP, CKPI_O_USE_P, CKPI_O_USE_REFIT, CKPI_O_USE_WRITE, CKPI_O_USE_RECODE, CKPI_O_USE_LOOK };
+
+/* Of a handle, for what else works on rows: memory of every worker for rows of `cols`, and jobs on its threads. */
+CKP_MUST_USE ckp_status ckpi_optim_reserve(ckp_optim *o, size_t cols, ckp_error *err);
+ckpi_o_work *ckpi_optim_work(ckp_optim *o, unsigned worker);
+ckpi_pool *ckpi_optim_pool(ckp_optim *o);
 #endif

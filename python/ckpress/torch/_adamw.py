@@ -15,6 +15,8 @@ from torch.optim.adam import adam as torch_adam
 from ..errors import InvalidError, UnsupportedError
 from . import _optim_state, _torch_step
 from ._optim_state import MASTERS, WIDTHS, Packed
+from ._policy import AUTO, Policy, kept_from
+from ._report import Report
 
 _DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 #: A parameter's state, itself, and contiguous memory of its values and of its gradient, alive until the step is done.
@@ -22,14 +24,17 @@ _Job = tuple[Packed, Tensor, Tensor, Tensor]
 
 
 def bits_of(value: Any, moments: int) -> tuple[int, int] | None:
-    """Widths of m and v, v's 0 where there is one moment alone; None: they stay f32."""
+    """Widths of m and v, v's 0 where there is one moment alone; None: they stay f32; AUTO: a policy's."""
+    if isinstance(value, str) and value == "auto" and moments == 2:
+        return AUTO
     if value is None or value == 32:
         return None
-    widths = (value,) * moments if isinstance(value, int) else tuple(value)
+    widths = (value,) * moments if isinstance(value, (int, str)) else tuple(value)
     if widths == (32,) * moments:
         return None
     if len(widths) != moments or not all(b in WIDTHS for b in widths):
-        raise InvalidError(f"state_bits must be {moments} of {WIDTHS}, or 32: {value!r}")
+        auto = ' or "auto"' if moments == 2 else ""
+        raise InvalidError(f"state_bits must be {moments} of {WIDTHS}, or 32{auto}: {value!r}")
     return widths[0], widths[1] if moments > 1 else 0
 
 
@@ -56,13 +61,16 @@ class Resident(torch.optim.Optimizer):
     _by_torch: bool = False  # in torch's operations on a CPU too: for tests
     _torchs: ClassVar[dict[str, Any]]  # options of torch's groups that this class does not have
 
-    def __init__(self, params: Any, defaults: dict[str, Any], refused: dict[str, Any], small: int, small_bits: Any) -> None:
+    def __init__(
+        self, params: Any, defaults: dict[str, Any], refused: dict[str, Any], small: int, small_bits: Any, budget_bits: float = 4.0, every: int = 100
+    ) -> None:  # fmt: skip
         for name, asked in refused.items():
             if asked:
                 raise UnsupportedError(f"{self._name}: {name} is not supported with state of a few bits; torch.optim.{self._name} has it")
         self.small, self.small_bits = small, self._bits(small_bits)
         self.skipped = self.rows_raised = 0
-        super().__init__(params, defaults)
+        self.policy = Policy(budget_bits, every, small)
+        super().__init__(params, {**defaults, "policy": None})
 
     @property
     def _name(self) -> str:
@@ -101,6 +109,7 @@ class Resident(torch.optim.Optimizer):
         super().add_param_group(param_group)
         for i, p in enumerate(self.param_groups[-1]["params"]):
             self._refuse(p, f"parameter {i} of group {len(self.param_groups) - 1}", bits)
+        self.policy.forget(self)
 
     def _refuse(self, p: Tensor, name: str, bits: tuple[int, int] | None) -> None:
         if bits is None:
@@ -143,6 +152,7 @@ class Resident(torch.optim.Optimizer):
         results = _optim_state.step(self._rule, settings, tensors) if tensors else []
         jobs += [(j.packed, j.of, j.p, j.g) for j in elsewhere]
         self._finish(jobs, results + _torch_step.step(self._rule, settings, elsewhere))
+        self.policy.after_step(self, settings, jobs, tensors)
         for group, ps in wide:
             self._wide_step(group, ps)
         return loss
@@ -192,7 +202,10 @@ class Resident(torch.optim.Optimizer):
             )
         self.skipped += unusable
 
-    def _widths(self, p: Tensor, bits: tuple[int, int]) -> tuple[int, int]:
+    def _widths(self, p: Tensor, bits: tuple[int, int], fresh: bool = False) -> tuple[int, int]:
+        """`fresh`: the policy's start, whatever states are here."""
+        if bits == AUTO:
+            bits = self.policy.fresh(self.param_groups, self._widths) if fresh else self.policy.admit(self.param_groups, self._widths, self.state)
         if p.numel() >= self.small or self.small_bits is None:
             return bits
         return max(bits[0], self.small_bits[0]), max(bits[1], self.small_bits[1])
@@ -201,11 +214,17 @@ class Resident(torch.optim.Optimizer):
 
     @torch.no_grad()
     def set_state_bits(self, state_bits: Any, group: int = 0) -> None:
-        """Other widths for a group from now on; moments that are there are coded anew. Not to or from 32: load_state_dict() does that."""
+        """Other widths for a group from now on; moments that are there are coded anew, or from now on by the policy ("auto"). Not to or from 32:
+        load_state_dict() does that."""
         bits = self._bits(state_bits)
         if bits is None or self._bits(self.param_groups[group]["state_bits"]) is None:
             raise InvalidError(f"{self._name}: set_state_bits() is for widths of 2 to 8 bits")
         before = sum(len(g["params"]) for g in self.param_groups[:group])
+        self.policy.forget(self)
+        self.param_groups[group]["policy"] = None
+        if bits == AUTO:
+            self.param_groups[group]["state_bits"] = "auto"
+            return
         for i, p in enumerate(self.param_groups[group]["params"]):
             state = self.state.get(p, {})
             if "packed" in state:
@@ -216,8 +235,9 @@ class Resident(torch.optim.Optimizer):
 
     # ---- what it holds ----
 
-    def report(self) -> dict[str, Any]:
-        """Bytes and average bits of a moment and each parameter's widths, everything counted that is kept for them."""
+    def report(self) -> Report:
+        """Bytes and average bits of a moment and each parameter's widths, everything counted that is kept for them. With "auto" ``policy`` has
+        the budget, its groups' average and the last changes. ``print(optimizer.report())`` is a table."""
         rows, kept, numel = [], 0, 0
         for gi, group in enumerate(self.param_groups):
             for i, p in enumerate(group["params"]):
@@ -230,31 +250,46 @@ class Resident(torch.optim.Optimizer):
                     continue
                 rows.append({"group": gi, "index": i, "shape": tuple(p.shape), "bits": bits, "bytes": nbytes})
                 kept, numel = kept + nbytes, numel + p.numel()
+        kept += self.policy.nbytes()
         average = 8.0 * kept / numel / len(self._moments) if numel else 0.0
-        return {"bytes": kept, "bits": average, "skipped": self.skipped, "rows_raised": self.rows_raised, "parameters": rows}
+        out = Report(bytes=kept, bits=average, skipped=self.skipped, rows_raised=self.rows_raised, parameters=rows)
+        policy = self.policy.report(self)
+        if policy is not None:
+            out["policy"] = policy
+        return out
 
     # ---- state in and out ----
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {k: self.__dict__[k] for k in ("small", "small_bits", "skipped", "rows_raised")}
+        self.policy.hold(self)
+        own = {k: self.__dict__[k] for k in ("small", "small_bits", "skipped", "rows_raised", "policy")}
         return {**super().__getstate__(), **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        if "policy" not in self.__dict__ and "small" in self.__dict__:  # pickled before there were policies
+            self.policy = Policy(4.0, 100, self.small)
         for group in self.param_groups:
             group.setdefault("master", None)
+            group.setdefault("policy", None)
 
     def state_dict(self) -> dict[str, Any]:
+        params = [p for group in self.param_groups for p in group["params"]]
+        numbers = {id(p): i for i, p in enumerate(params)}
         out: dict[str, Any] = super().state_dict()
-        out["state"] = {k: self._out(s) for k, s in out["state"].items()}
+        for k, state in out["state"].items():
+            p = params[k] if isinstance(k, int) and k < len(params) else k
+            out["state"][k] = self._out(state, numbers.get(id(p), -1))
+        for group in out["param_groups"]:
+            group["policy"] = copy.copy(group["policy"])  # the optimizer goes on writing into its own
         return out
 
-    def _out(self, state: dict[str, Any]) -> dict[str, Any]:
-        return state["packed"].codes(self._moments) if "packed" in state else state
+    def _out(self, state: dict[str, Any], number: int) -> dict[str, Any]:
+        return {**state["packed"].codes(self._moments), **self.policy.kept(self, number)} if "packed" in state else state
 
     def ckpress_state(self, p: Tensor) -> dict[str, Any]:
         """What a checkpoint holds of one parameter's state."""
-        return self._out(self.state[p])
+        return self._out(self.state[p], self.policy.number_of(self, p))
 
     def ckpress_take(self, states: dict[Tensor, dict[str, Any]]) -> None:
         """State that a checkpoint gave back, in the place of all that is here."""
@@ -267,6 +302,7 @@ class Resident(torch.optim.Optimizer):
                 number += 1
         self.state.clear()
         self.state.update(new)
+        self.policy.reload()
 
     def torch_state_dict(self) -> dict[str, Any]:
         """The state as ``load_state_dict`` of torch's class takes it, moments in f32."""
@@ -275,7 +311,7 @@ class Resident(torch.optim.Optimizer):
             if "packed" in state:
                 out["state"][k] = self._as_torchs(state["packed"])
         for group in out["param_groups"]:
-            del group["state_bits"], group["seed"], group["master"]
+            del group["state_bits"], group["seed"], group["master"], group["policy"]
             group.update(self._torchs)
         return out
 
@@ -297,9 +333,11 @@ class Resident(torch.optim.Optimizer):
             if theirs.get("amsgrad"):
                 raise UnsupportedError(f"{self._name}: the state is one with amsgrad, which is not supported")
             kept = {k: v for k, v in theirs.items() if k not in self._torchs}
-            groups.append({**{k: v for k, v in mine.items() if k not in kept}, **kept, "params": mine["params"]})
+            groups.append({**{k: v for k, v in mine.items() if k not in kept}, "policy": None, **kept, "params": mine["params"]})
         state = self._state_in(state_dict["state"], saved, groups)
+        self.policy.check(groups)
         self.__setstate__({"state": state, "param_groups": groups})
+        self.policy.reload()
         for post in self._optimizer_load_state_dict_post_hooks.values():
             post(self)
 
@@ -320,6 +358,7 @@ class Resident(torch.optim.Optimizer):
         if f"{self._moments[0]}_code" in saved:
             packed = Packed.from_codes(shape, saved, self._moments, name)
             if bits is not None:
+                packed.kept = kept_from(saved.get("policy"), name)
                 return {"packed": packed}
             saved = self._as_torchs(packed)
         wanted = ("step", *self._moments) if self._counts_steps else self._moments
@@ -333,7 +372,7 @@ class Resident(torch.optim.Optimizer):
             step = {"step": torch.tensor(steps, dtype=torch.float32)} if self._counts_steps else {}
             return {**step, **{k: t.detach().to(p, copy=True) for k, t in zip(self._moments, moments, strict=True)}}
         correction = self._correction(group, steps)
-        return {"packed": Packed.from_moments(shape, self._widths(p, bits), moments, int(steps), correction, int(group["seed"]), number, name)}
+        return {"packed": Packed.from_moments(shape, self._widths(p, bits, fresh=True), moments, int(steps), correction, int(group["seed"]), number, name)}
 
 
 class Adam(Resident):
@@ -366,13 +405,19 @@ class Adam(Resident):
         small_bits: Any = (8, 8),
         seed: int = 0,
         master: str | None = None,
+        budget_bits: float = 4.0,
+        every: int = 100,
     ) -> None:
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         defaults |= {"state_bits": state_bits, "seed": seed, "master": master}
         refused = {"amsgrad": amsgrad, "capturable": capturable, "differentiable": differentiable}
         if decoupled_weight_decay not in (None, self._decoupled):
             raise InvalidError(f"{self._name}: decoupled_weight_decay is what tells AdamW from Adam: use the other class")
-        super().__init__(params, defaults, refused, small, small_bits)
+        super().__init__(params, defaults, refused, small, small_bits, budget_bits, every)
+
+    def set_budget(self, budget_bits: float) -> None:
+        """Another average for ``state_bits="auto"``; widths follow over the next rounds."""
+        self.policy.set_budget(self, budget_bits)
 
     def _check(self, group: dict[str, Any]) -> None:
         lr, (b1, b2) = float(group["lr"]), group["betas"]
@@ -407,10 +452,16 @@ class AdamW(Adam):
 
         optimizer = ckpress.torch.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1)
         ckpress.torch.AdamW([{"params": matrices}, {"params": norms, "state_bits": 32}], lr=3e-4)
+        ckpress.torch.AdamW(model.parameters(), lr=3e-4, state_bits="auto", budget_bits=4.0)
 
     ``state_bits``: widths of m and v, each 2, 3, 4, 5, 6 or 8; or 32, torch's own step. An option of each group. Tensors of fewer than
     ``small`` elements get ``small_bits`` where that is more. Rounding is unbiased and depends on ``seed``, the step, the parameter's place
     and the element alone: not on threads or the CPU. Parameters on a CPU, in f32, bf16 or f16 (bf16 weights are rounded without bias).
+
+    ``state_bits="auto"``: widths of each tensor's m and v follow what the training does, ``budget_bits`` on average over all groups that say "auto", with
+    everything counted that is kept for them; never more. In ``every`` steps each tensor is looked at once; the next round gives bits where they do the most: up at once,
+    down after two looks, one level at a time, so that widths settle in some six rounds: ``every`` should be a small part of the training. ``report()`` prints them;
+    ``set_budget()`` changes the average. A resumed training takes the same decisions. Parameters that are not on a CPU keep the widths they start with.
 
     An element whose gradient is NaN, infinite or 2^40 and more stays as it is in that step, weight and moments; ``skipped`` counts
     them. ``state_dict()`` has codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of a

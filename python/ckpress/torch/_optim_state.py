@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -35,15 +35,33 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def step(rule: str, settings: list[tuple[Any, ...]], tensors: list[tuple[Any, ...]]) -> list[tuple[float, float, int, int]]:
-    """One step in C on as many threads as torch uses; a forked child gets threads of its own."""
+def _engine() -> _core.Optim:
+    """As many threads as torch uses; a forked child gets threads of its own. The caller holds the lock."""
     key = os.getpid(), torch.get_num_threads()
+    if key not in _engines:
+        for old in [k for k in _engines if k[0] == key[0]]:
+            del _engines[old]
+        _engines[key] = _core.Optim(key[1])
+    return _engines[key]
+
+
+def step(rule: str, settings: list[tuple[Any, ...]], tensors: list[tuple[Any, ...]]) -> list[tuple[float, float, int, int]]:
+    """One step in C."""
     with _lock:
-        if key not in _engines:
-            for old in [k for k in _engines if k[0] == key[0]]:
-                del _engines[old]
-            _engines[key] = _core.Optim(key[1])
-        return getattr(_engines[key], rule)(settings, tensors)  # type: ignore[no-any-return]
+        return getattr(_engine(), rule)(settings, tensors)  # type: ignore[no-any-return]
+
+
+def recode(packed: Packed, bits: tuple[int, int], settings: list[tuple[Any, ...]], tensor: tuple[Any, ...]) -> None:
+    """Codes of a parameter, given as to step(), in other widths; nothing but the new codes is allocated."""
+    cols, _ = layout(packed.shape)
+    new = [
+        have if b == was else torch.empty(_core.Optim.state_bytes(packed.numel, cols, b), dtype=torch.uint8)
+        for have, was, b in zip((packed.m, packed.v), packed.bits, bits, strict=True)
+    ]
+    with _lock:
+        _engine().recode(settings, tensor, *bits, new[0].data_ptr(), new[1].data_ptr())
+    packed.m, packed.v = new
+    packed.bits = bits
 
 
 def layout(shape: tuple[int, ...]) -> tuple[int, bool]:
@@ -74,6 +92,9 @@ class Packed:
     step: int = 0
     m_corr: float = 0.0
     v_corr: float = 0.0
+    kept: tuple[int, ...] | None = None  # what a policy of widths keeps of it, while no policy holds that
+
+    FIXED: ClassVar[int] = 3 * 8  # bytes of step and corrections
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], bits: tuple[int, int]) -> Packed:
@@ -90,7 +111,7 @@ class Packed:
     @property
     def nbytes(self) -> int:
         """Everything that is kept for the parameter, its step, corrections and further bits included."""
-        return self.m.nbytes + self.v.nbytes + self.row.nbytes + sum(t.nbytes for t in (self.col, self.rest) if t is not None) + 3 * 8
+        return self.m.nbytes + self.v.nbytes + self.row.nbytes + sum(t.nbytes for t in (self.col, self.rest) if t is not None) + self.FIXED
 
     def to(self, device: torch.device | str) -> Packed:
         """The same on that device: itself where it is there."""

@@ -85,7 +85,7 @@ class MGrid:
 def m_grid(bits: int) -> MGrid:
     mant, top = {2: (0, 0.5), 3: (1, 0.75), 4: (2, 1.0), 5: (3, 1.5), 6: (4, 2.5), 8: (6, 5.0)}[bits]
     grid = MGrid(mant, (1 << (bits - 1)) - 1, 1.0)
-    return dataclasses.replace(grid, h=f32(f32(f32(f32(top) / grid.top_value) / f32(1.20710678)) / AGAIN))
+    return dataclasses.replace(grid, h=f32(f32(f32(top) / grid.top_value) / f32(1.17157288)))
 
 
 def momentum_grid(bits: int) -> MGrid:

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Widths of moments chosen while training runs: whose turn it is, what changes, and what must be known to go on the same way.
+
+What is measured and how it is weighed is C's (src/optim/policy.c). Nothing here grows with a tensor: a parameter costs ``Policy.item_bytes``.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _core
+from ..errors import InvalidError
+from . import _optim_state
+from ._optim_state import Packed, layout
+
+AUTO = (0, 0)  # in the place of widths: the policy's
+HISTORY = 256
+_SUMS = 48
+_KEPT = 7
+_FIRST = 3  # of a group's list: budget in parts of 1024, every, tick; the rest is C's
+
+
+_Widths = Callable[[Tensor, tuple[int, int]], tuple[int, int]]
+
+
+def _budget(bits: float) -> int:
+    if not 2 <= bits <= 16:
+        raise InvalidError(f"budget_bits must be 2 to 16: {bits!r}")
+    return round(bits * 1024)
+
+
+class Policy:
+    """Rounds over the parameters of groups with ``state_bits="auto"``.
+
+    What is kept lies in C while steps run, in a parameter's ``Packed.kept`` when C's part is dropped, and in a group's ``policy`` what is shared.
+    ``reduce`` is where the parts of a sharded parameter would be added up: called with the statistics of a step's visits, int64 (visits, sums), in place.
+    """
+
+    shared_bytes, item_bytes = _core.Policy.nbytes()
+
+    def __init__(self, budget_bits: float, every: int, small: int) -> None:
+        if not (isinstance(every, int) and 1 <= every <= 1 << 30):
+            raise InvalidError(f"every must be a number of steps: {every!r}")
+        self.budget, self.every, self.small = _budget(budget_bits), every, small
+        self.tick = 0
+        self.history: collections.deque[dict[str, Any]] = collections.deque(maxlen=HISTORY)
+        self.reduce: Callable[[Tensor], None] | None = None
+        self.core: _core.Policy | None = None  # None: made from what parameters and groups hold, when it is needed
+        self.numbers: list[int] = []  # of the items' parameters, rising
+        self.followers: list[int] = []  # items whose widths the policy sets
+        self.numel = 0
+        self._fresh: tuple[int, int] | None = None  # widths of a start without any state
+        self._opening: tuple[int, int] | None = None  # widths of what a step gives its first state
+        self._changed = False  # parameters have come or gone
+        self._places: dict[int, int] = {}
+
+    # ---- what it stands on ----
+
+    @staticmethod
+    def _all(groups: list[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any], Tensor]]:
+        number = 0
+        for group in groups:
+            for p in group["params"]:
+                if group["state_bits"] == "auto":
+                    yield number, group, p
+                number += 1
+
+    def _item(self, p: Tensor, bits: tuple[int, int], follows: bool) -> tuple[int, int, int, int, int, bool]:
+        cols, has_cols = layout(tuple(p.shape))
+        fixed = -(-p.numel() // cols) + (cols if has_cols else 0) + Packed.FIXED + self.item_bytes
+        return p.numel(), cols, fixed, *bits, follows
+
+    def _bytes(self, numel: int) -> int:
+        """What tensors may take."""
+        return max(0, self.budget * numel // 4096 - self.shared_bytes)  # two moments, in bytes, of parts of 1024 bits
+
+    def _start(self, groups: list[dict[str, Any]], widths: _Widths, state: dict[Any, Any]) -> tuple[int, int]:
+        items = []
+        for _, _, p in self._all(groups):
+            packed, small = state.get(p, {}).get("packed"), p.numel() < self.small
+            bits = packed.bits if packed is not None else widths(p, (2, 2)) if small else (2, 2)
+            items.append(self._item(p, bits, packed is None and not small))
+        return _core.Policy(items).start(self._bytes(sum(t[0] for t in items)))
+
+    def admit(self, groups: list[dict[str, Any]], widths: _Widths, state: dict[Any, Any]) -> tuple[int, int]:
+        """Widths of parameters that this step gives their first state, beside those that have theirs."""
+        if self._opening is None:
+            self._opening = self._start(groups, widths, state)
+        return self._opening
+
+    def fresh(self, groups: list[dict[str, Any]], widths: _Widths) -> tuple[int, int]:
+        """Widths of all parameters, were none with a state here."""
+        if self._fresh is None:
+            self._fresh = self._start(groups, widths, {})
+        return self._fresh
+
+    def forget(self, optimizer: torch.optim.Optimizer) -> None:
+        """Parameters or groups have changed."""
+        self.hold(optimizer)
+        self.core = self._fresh = self._opening = None
+        self._places, self._changed = {}, True
+
+    def reload(self) -> None:
+        """States and groups are those of another optimizer."""
+        self.core = self._fresh = self._opening = None
+        self._places, self._changed = {}, False
+
+    def set_budget(self, optimizer: torch.optim.Optimizer, budget_bits: float) -> None:
+        self.budget = _budget(budget_bits)
+        if self.ensure(optimizer) is not None:
+            self._note(optimizer.param_groups)
+
+    def ensure(self, optimizer: torch.optim.Optimizer) -> _core.Policy | None:
+        """C's part, made anew where parameters have come or states were loaded; None: there is nothing to do."""
+        if self.core is None:
+            self._make(optimizer.param_groups, optimizer.state)
+        return self.core if self.numbers else None
+
+    def _make(self, groups: list[dict[str, Any]], state: dict[Any, Any]) -> None:
+        found = [(n, p, state[p]["packed"]) for n, _, p in self._all(groups) if isinstance(state.get(p, {}).get("packed"), Packed)]
+        shared = next((g["policy"] for g in groups if g.get("policy") is not None), None)
+        if shared is not None:
+            self._take_shared(shared)
+        items = [self._item(p, packed.bits, p.numel() >= self.small) for _, p, packed in found]
+        core = _core.Policy(items)
+        for i, (n, _, packed) in enumerate(found):
+            if packed.kept is not None:
+                self._set(core, i, packed.kept, f"parameter number {n}")
+        self.numel = sum(t[0] for t in items)
+        core.start(self._bytes(self.numel))
+        try:
+            used = sum(t[2] + _core.Optim.state_bytes(t[0], t[1], t[3]) + _core.Optim.state_bytes(t[0], t[1], t[4]) for t in items)
+            core.set_state([used, *(shared[_FIRST + 1 :] if shared is not None else core.state()[1:])])
+        except (ValueError, TypeError, OverflowError):
+            raise InvalidError("AdamW: the group's policy is not one of this version") from None
+        for _, _, packed in found:
+            packed.kept = None
+        numbers = [n for n, _, _ in found]
+        if self._changed and self.numbers and numbers != self.numbers:  # a round over others starts anew
+            self.tick = 0
+        self._changed = False
+        self.core, self.numbers = core, numbers
+        self.followers = [i for i, t in enumerate(items) if t[5]]
+
+    @staticmethod
+    def _set(core: _core.Policy, i: int, kept: tuple[int, ...], name: str) -> None:
+        try:
+            core.set_item(i, kept)  # type: ignore[arg-type]
+        except (ValueError, TypeError, OverflowError):
+            raise InvalidError(f"AdamW: {name}: not what a policy keeps") from None
+
+    @staticmethod
+    def check(groups: list[dict[str, Any]]) -> None:
+        """That a policy can go on from these groups."""
+        for group in groups:
+            if group["policy"] is not None:
+                probe = Policy(2.0, 1, 0)
+                probe._take_shared(group["policy"])
+                probe._set_shared(_core.Policy([]), 0, group["policy"])
+
+    @staticmethod
+    def _set_shared(core: _core.Policy, used: int, shared: Any) -> None:
+        try:
+            core.set_state([used, *(shared[_FIRST + 1 :] if shared is not None else core.state()[1:])])
+        except (ValueError, TypeError, OverflowError):
+            raise InvalidError("AdamW: the group's policy is not one of this version") from None
+
+    def _take_shared(self, shared: Any) -> None:
+        if not (isinstance(shared, (list, tuple)) and len(shared) > _FIRST and all(isinstance(x, int) for x in shared)):
+            raise InvalidError("AdamW: the group's policy is not one of this version")
+        budget, every, tick = shared[:_FIRST]
+        if not (2048 <= budget <= 16384 and 1 <= every <= 1 << 30 and 0 <= tick < every):
+            raise InvalidError("AdamW: the group's policy is out of range")
+        self.budget, self.every, self.tick = budget, every, tick
+
+    # ---- a step's visits ----
+
+    def after_step(
+        self, optimizer: torch.optim.Optimizer, settings: list[tuple[Any, ...]], jobs: list[Any], tensors: list[tuple[Any, ...]]
+    ) -> None:
+        """Looks at N/K of the parameters, and codes anew what they ask for."""
+        if self._opening is not None:
+            self.forget(optimizer)
+        core = self.ensure(optimizer)
+        if core is None:
+            return
+        n, plans = len(self.followers), self.tick + 1 == self.every
+        due = self.followers[self.tick * n // self.every : (self.tick + 1) * n // self.every]
+        if due:
+            self._visit(core, due, settings, jobs, tensors)
+        self.tick = 0 if plans else self.tick + 1
+        if plans:
+            core.plan(self._bytes(self.numel))
+        self._note(optimizer.param_groups, bool(due) or plans)
+
+    def _note(self, groups: list[dict[str, Any]], all_of_it: bool = True) -> None:
+        """Keeps the first group's ``policy`` at what C holds: whoever saves groups finds it there."""
+        assert self.core is not None
+        for group in groups:
+            if group["state_bits"] == "auto":
+                if all_of_it or group["policy"] is None:
+                    group["policy"] = [self.budget, self.every, self.tick, *self.core.state()]
+                else:
+                    group["policy"][2] = self.tick
+                return
+
+    def _visit(self, core: _core.Policy, due: list[int], settings: list[tuple[Any, ...]], jobs: list[Any], tensors: list[tuple[Any, ...]]) -> None:
+        seen: list[tuple[int, int]] = []
+        for item in due:
+            at = bisect.bisect_left(tensors, self.numbers[item], key=lambda t: t[2])
+            if at < len(tensors) and tensors[at][2] == self.numbers[item]:  # one without a gradient waits for its next turn
+                seen.append((item, at))
+        stats = _core.Optim.look(settings, [tensors[at] for _, at in seen])
+        if self.reduce is not None:
+            self.reduce(torch.frombuffer(stats, dtype=torch.int64).view(len(seen), _SUMS))
+        for k, (item, at) in enumerate(seen):
+            t = tensors[at]
+            bits = core.visit(item, stats, k, settings[t[1]][0], t[3])
+            if bits is not None:
+                self._change(core, item, bits, settings, jobs[at][0], t)
+
+    def _change(self, core: _core.Policy, item: int, bits: tuple[int, int], settings: list[tuple[Any, ...]], packed: Packed, t: tuple[Any, ...]) -> None:
+        was = packed.bits
+        _optim_state.recode(packed, bits, settings, t)
+        core.moved(item, *bits)
+        self.history.append({"step": t[3], "parameter": t[2], "from": was, "to": bits})
+
+    # ---- what is kept ----
+
+    def number_of(self, optimizer: torch.optim.Optimizer, p: Tensor) -> int:
+        if self.core is None or id(p) not in self._places:
+            self._places = {id(q): n for n, _, q in self._all(optimizer.param_groups)}
+        return self._places.get(id(p), -1)
+
+    def kept(self, optimizer: torch.optim.Optimizer, number: int) -> dict[str, Tensor]:
+        """For a state_dict, beside the parameter's codes."""
+        core = self.ensure(optimizer)
+        i = bisect.bisect_left(self.numbers, number)
+        if core is None or i >= len(self.numbers) or self.numbers[i] != number:
+            return {}
+        return {"policy": torch.tensor(core.item(i), dtype=torch.int32)}
+
+    def hold(self, optimizer: torch.optim.Optimizer) -> None:
+        """Gives what C keeps back to the parameters, before C's part is dropped or copied."""
+        if self.core is None:
+            return
+        place = {n: i for i, n in enumerate(self.numbers)}
+        for number, _, p in self._all(optimizer.param_groups):
+            packed = optimizer.state.get(p, {}).get("packed")
+            if isinstance(packed, Packed) and number in place:
+                packed.kept = self.core.item(place[number])
+
+    def nbytes(self) -> int:
+        return self.shared_bytes + len(self.numbers) * self.item_bytes if self.numbers else 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "core": None, "reduce": None, "_places": {}}
+
+    def report(self, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
+        core = self.ensure(optimizer)
+        if core is None:
+            return None
+        used, _, visits, raised, lowered, plans, _ = core.state()[:7]
+        return {
+            "budget_bits": self.budget / 1024, "bits": 4.0 * (used + self.shared_bytes) / self.numel, "every": self.every, "visits": visits, "rounds": plans,
+            "raised": raised, "lowered": lowered, "history": list(self.history),
+        }
+
+
+def kept_from(saved: Any, name: str) -> tuple[int, ...] | None:
+    """What ``Policy.kept`` gave, looked at."""
+    if saved is None:
+        return None
+    if not (isinstance(saved, Tensor) and saved.dtype == torch.int32 and tuple(saved.shape) == (_KEPT,)):
+        raise InvalidError(f"{name}: not what a policy keeps")
+    kept = tuple(int(x) for x in saved.tolist())
+    try:
+        _core.Policy([(1, 1, 0, 8, 8, True)]).set_item(0, kept)  # type: ignore[arg-type]
+    except (ValueError, TypeError, OverflowError):
+        raise InvalidError(f"{name}: not what a policy keeps") from None
+    return kept

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an optimizer holds, as a dict that prints itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+LAST = 8  # transitions that are printed
+
+
+class Report(dict[str, Any]):
+    """``report()`` of an optimizer: its keys are for programs, ``print()`` of it for people."""
+
+    def __str__(self) -> str:
+        lines = [f"optimizer state: {_size(self['bytes'])}, {self['bits']:.2f} bits a value of m and v, everything counted"]
+        lines.append(f"{self['skipped']} elements skipped, {self['rows_raised']} rows rewritten")
+        policy = self.get("policy")
+        if policy is not None:
+            lines.append(
+                f"widths by a budget of {policy['budget_bits']:.2f} bits: now {policy['bits']:.3f}; {policy['rounds']} rounds of {policy['every']} steps, "
+                f"{policy['raised']} raised, {policy['lowered']} lowered"
+            )
+        lines.append(f"{'parameter':<14}{'shape':<20}{'m':>3}{'v':>4}{'bytes':>14}")
+        for r in self["parameters"]:
+            name, shape = f"{r['group']}.{r['index']}", "x".join(map(str, r["shape"])) or "scalar"
+            lines.append(f"{name:<14}{shape:<20}{r['bits'][0]:>3}{r['bits'][1]:>4}{r['bytes']:>14,}")
+        if policy is not None and policy["history"]:
+            lines.append("last changes:")
+            lines += [f"  step {h['step']}: parameter number {h['parameter']}: {_pair(h['from'])} to {_pair(h['to'])}" for h in policy["history"][-LAST:]]
+        return "\n".join(lines)
+
+
+def _pair(bits: tuple[int, int]) -> str:
+    return f"{bits[0]}/{bits[1]}"
+
+
+def _size(n: int) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if n >= scale:
+            return f"{n / scale:.1f} {unit}"
+    return f"{n} bytes"
