@@ -94,7 +94,7 @@ def test_a_change_keeps_what_m_and_v_say():
         opt.step()
     packed = opt.state[p]["packed"]
     m, v = packed.moments()
-    settings = [(1e-3, 0.9, 0.999, 1e-8, 0.0, False, 0)]
+    settings = [(1e-3, 0.9, 0.999, 1e-8, 0.0, False, False, 0)]
     view = (packed.view("w"), 0, 0, packed.step, 0, "f32", "f32", p.data_ptr(), p.grad.data_ptr(), 0, 0)
     before = packed.row.data_ptr(), packed.col.data_ptr()
     ckpress.torch._optim_state.recode(packed, (4, 6), settings, view)
