@@ -19,7 +19,7 @@ from ._collect import Collector
 from ._decode import parse
 from ._dynaquant import Bound, Config, DynaQuant
 from ._file import PathLike
-from ._group import Division, Talk, status_of, too_few
+from ._group import Division, Talk, check_writers, status_of, too_few, written_by
 from ._guard import Guard, Measured
 from ._names import Attr
 from ._notes import hardly_moved, nothing_to_restore, passed_over
@@ -189,7 +189,7 @@ class Checkpointer:
             raise make(InvalidError, f"target_bits must be above 0, not {target_bits!r}")
         if bits and eval_fn is not None:
             raise make(InvalidError, "target_bits sets the quality by size, eval_fn by the loss: give one of them")
-        self._talk = None if group is None else Talk(group, group_seconds, join_seconds, base=base, dynaquant=dynaquant, eval_fn=eval_fn)
+        self._talk = None if group is None else Talk(group, group_seconds, join_seconds, base=base, dynaquant=dynaquant, eval_fn=eval_fn, memory=memory or None)
         self._division = Division(self._talk.rank, self._talk.world) if self._talk is not None and divide else None
         self._run = _core.Run(self._place, options, every_key, keep, when_busy == "skip", seconds, base, bits, self._talk, memory_of(memory))
         # At the end of the process, too, a save in flight is finished.
@@ -255,7 +255,7 @@ class Checkpointer:
         Raises:
             UnsupportedError: a value that would not come back as it is, named by its path; nothing was saved.
             Error: this save's failure, or that of the *previous* one, found out only now; then this state was not saved either and
-                the call may be repeated.
+                the call may be repeated. In a group this state is saved all the same, and repeating is another save of all ranks.
         """
         with self._lock:
             try:
@@ -286,9 +286,7 @@ class Checkpointer:
             self._wanted.clear()
         return bool(taken)
 
-    def _save_together(
-        self, step: int, metrics: Mapping[str, float] | None, final: bool, key: bool, wait: bool, objects: Mapping[str, Any]
-    ) -> bool:
+    def _save_together(self, step: int, metrics: Mapping[str, float] | None, final: bool, key: bool, wait: bool, objects: Mapping[str, Any]) -> bool:
         """Each call is one save of all ranks, also where this one cannot: the others must hear why."""
         if self._run.closed:
             raise ValueError("the checkpointer is closed")
@@ -376,6 +374,7 @@ class Checkpointer:
             "layout": LAYOUT,
             "kinds": {name: kind_of(obj) for name, obj in objects.items()},
             "classes": {name: class_of(obj) for name, obj in objects.items()},
+            **written_by(self._talk, self._division),
         }
         absent = next((name for name in self._averages if name not in objects), None)
         if absent is not None:
@@ -418,9 +417,9 @@ class Checkpointer:
         with self._lock:
             self._log = None if writer is None else Log(writer)
 
-    def _tell_log(self) -> None:
+    def _tell_log(self, last: bool = False) -> None:
         if self._log is not None and not self._run.closed:
-            self._log.ended(self._run, self._skips or self._talk is not None)  # of ranks none waits alone
+            self._log.ended(self._run, not last and (self._skips or self._talk is not None))  # of ranks none waits alone, but all at the end
 
     @property
     def should_save(self) -> bool:
@@ -527,6 +526,7 @@ class Checkpointer:
             raise make(CorruptError, f"{ck.info()['name']}: was not saved by a Checkpointer") from None
         if layout != LAYOUT or type(done) is not int:
             raise make(CorruptError, f"{ck.info()['name']}: a tree of layout {layout!r}, known is {LAYOUT}")
+        check_writers(meta, self._talk, self._division, ck.info()["name"])
         plan = Plan(ck, strict)
         values: dict[str, Any] = {}
         restorer = Restorer(plan, objects, values)
@@ -562,7 +562,7 @@ class Checkpointer:
             try:
                 if self._final_is_due() and self._last is not None:
                     self._save(self._last[0], None, True, False, True, {})  # no other rank waits for it
-                self._tell_log()
+                self._tell_log(last=True)
                 in_order = True
             finally:
                 self._end(in_order)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
 from ._views import torch_module
-from .errors import BusyError, Error, InvalidError, make
+from .errors import BusyError, Error, InvalidError, MismatchError, make
 
 WORLD = "world"
 
@@ -33,13 +34,17 @@ class Talk:
             raise make(InvalidError, f"{refused} is not for a group of writers yet")
         dist = _distributed()
         every = isinstance(group, str) and group == WORLD
+        if not every and not isinstance(group, dist.ProcessGroup):
+            raise make(InvalidError, f"group must be {WORLD!r} or a process group of torch.distributed, not {group!r}")
         members = list(range(dist.get_world_size())) if every else dist.get_process_group_ranks(group)
         if dist.get_rank() not in members:
             raise make(InvalidError, "this process is not in the group")
         self.seconds, self.join_seconds = float(seconds), float(join_seconds)
         self.world = len(members)
         longest = timedelta(seconds=self.join_seconds + self.seconds + 60)  # the deadlines are those of each exchange
-        self._own = dist.new_group(members, timeout=longest, backend="gloo", use_local_synchronization=not every)
+        self._own = _within(
+            lambda: dist.new_group(members, timeout=longest, backend="gloo", use_local_synchronization=not every), self.join_seconds, dist.get_rank()
+        )
         self.rank = int(dist.get_rank(self._own))
 
     def exchange(self, mine: bytes, seconds: float) -> bytes:
@@ -101,6 +106,46 @@ def status_of(problem: BaseException) -> tuple[int, str]:
     if isinstance(problem, Error) and problem.status < 0:
         return problem.status, text
     return make(InvalidError, "").status, f"{type(problem).__name__}: {text}"
+
+
+def written_by(talk: Talk | None, division: Division | None) -> dict[str, Any]:
+    """For a checkpoint: how many ranks have written it, and whether what all hold alike was divided among them."""
+    return {} if talk is None else {"writers": {"world": talk.world, "divided": division is not None}}
+
+
+def check_writers(meta: Mapping[str, Any], talk: Talk | None, division: Division | None, name: str) -> None:
+    """What ranks have saved of their own goes back to as many ranks, or to none: others would go on with a stranger's part."""
+    by = meta.get("writers")
+    if by is None:
+        return
+    if by["divided"]:
+        if talk is not None and division is None:
+            raise make(MismatchError, f"{name}: saved by {by['world']} ranks that have divided it: restore with divide=True")
+        return
+    if by["world"] == 1 or (talk is not None and division is None and talk.world == by["world"]):
+        return
+    raise make(MismatchError, f"{name}: parts of {by['world']} ranks, each of its own (divide=False): they go back to {by['world']} ranks with divide=False")
+
+
+def _within(join: Callable[[], Any], seconds: float, rank: int) -> Any:
+    """``join()``, which waits for all ranks and for as long as torch likes."""
+    done: list[Any] = []
+
+    def run() -> None:
+        try:
+            done.append((join(), None))
+        except BaseException as e:
+            done.append((None, e))
+
+    thread = threading.Thread(target=run, name="ckpress-join", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not done:
+        raise make(BusyError, f"rank {rank} has waited {seconds:g} s for all ranks of the group to open the run (join_seconds)")
+    result, problem = done[0]
+    if problem is not None:
+        raise problem
+    return result
 
 
 def _distributed() -> Any:

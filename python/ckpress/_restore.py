@@ -186,9 +186,10 @@ class Restorer:
                 if key in raw["state"]:
                     live = {} if own else optimizer.state.get(param, {})
                     state[param] = self._param_state(live, param, group, raw["state"][key], f"{name}/{key}")
-        self.plan.final(lambda: self._set_state(optimizer, state))
         for group, saved in zip(optimizer.param_groups, groups):
             self._group(group, {k: v for k, v in saved.items() if k != "params"}, name)
+        # After the groups: ckpress.torch's take codes by the widths that their groups ask for.
+        self.plan.final(lambda: self._set_state(optimizer, state))
 
     def _set_state(self, optimizer: Any, state: dict[Any, Any]) -> None:
         # Absent stays absent: a parameter without saved state starts without.

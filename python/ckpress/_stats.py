@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import time
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,7 +57,7 @@ class Log:
     def __init__(self, writer: Any) -> None:
         if not callable(getattr(writer, "add_scalar", None)):
             raise make(InvalidError, f"log_to() takes an object with add_scalar(name, value, step), not {type(writer).__name__}")
-        self._writer = writer
+        self._writer: Any = writer
         self._told = 0
         self._waited = 0.0  # seconds that the save after the one that was last told of has waited here
 
@@ -79,5 +80,9 @@ class Log:
         if stats["saves"] <= self._told:
             return
         self._told = stats["saves"]
-        for name in SCALARS:
-            self._writer.add_scalar(f"ckpress/{name}", stats[name] + (1e3 * self._waited if name == "stall_ms" else 0), stats["step"])
+        try:
+            for name in SCALARS if self._writer is not None else ():
+                self._writer.add_scalar(f"ckpress/{name}", stats[name] + (1e3 * self._waited if name == "stall_ms" else 0), stats["step"])
+        except Exception as e:  # a log is not worth a checkpoint
+            self._writer = None
+            warnings.warn(f"ckpress: log_to: the writer has failed and is told no more: {type(e).__name__}: {e}", RuntimeWarning, stacklevel=2)

@@ -305,12 +305,12 @@ def test_a_restore_that_fails_on_one_rank(tmp_path):
     assert all("rank 1: " in text for rank, (_, text) in enumerate(found) if rank != 1)
 
 
-def own_parts(rank, dir, again):
+def own_parts(rank, dir, again, divide=False):
     part = {"t": torch.arange(40.0) + 1000 * rank if not again else torch.zeros(40)}
     module = torch.nn.Linear(4, 4)
     with torch.no_grad():
         module.weight.fill_(0.0 if again else float(rank))
-    with open_run(dir, divide=False) as ck:
+    with open_run(dir, divide=divide) as ck:
         if again:
             ck.restore(module=module, part=part)
         else:
@@ -322,6 +322,64 @@ def test_each_its_own(tmp_path):
     run(own_parts, tmp_path, False)
     found = run(own_parts, tmp_path, True)
     assert [value for _, value in found] == [(1000.0 * rank, float(rank)) for rank in range(WORLD)]
+    # nobody goes on with a stranger's part
+    for others in (run(own_parts, tmp_path, True, world=3), run(own_parts, tmp_path, True, True)):
+        assert all(kind == "MismatchError" and "divide=False" in text for kind, text in others), others
+    with ckpress.Checkpointer(tmp_path / "run") as ck, pytest.raises(ckpress.MismatchError, match="parts of 4 ranks"):
+        ck.restore(module=torch.nn.Linear(4, 4))
+
+
+def test_divided_needs_dividing(tmp_path):
+    run(save_steps, tmp_path, "lossless", 1)
+    found = run(own_parts, tmp_path, True)
+    assert all(kind == "MismatchError" and "divide=True" in text for kind, text in found), found
+
+
+def late(rank, dir):
+    if rank == 1:
+        time.sleep(12)
+        return "late"
+    start = time.monotonic()
+    with pytest.raises(ckpress.BusyError, match="rank 0 has waited 3 s for all ranks"):
+        open_run(dir, join_seconds=3)
+    return time.monotonic() - start
+
+
+def test_one_rank_does_not_open(tmp_path):
+    (kind, waited), _ = run(late, tmp_path, world=2)
+    assert kind == "ok" and waited < 9, (kind, waited)
+
+
+class Scalars:
+    def __init__(self):
+        self.steps = []
+
+    def add_scalar(self, name, value, step):
+        self.steps.append(step)
+
+
+def logged(rank, dir):
+    model, optimizer = training()
+    log = Scalars()
+    with open_run(dir) as ck:
+        ck.log_to(log)
+        for step in (1, 2, 3):
+            ck.save(step, model=model, optimizer=optimizer)
+    return sorted(set(log.steps))
+
+
+def test_the_last_save_is_logged(tmp_path):
+    assert run(logged, tmp_path, world=2) == [("ok", [1, 2, 3])] * 2
+
+
+def odd_arguments(rank, dir):
+    for how, match in (({"group": "foo"}, "group must be"), ({"group": 3}, "group must be"), ({"memory": "64MB"}, "memory is not for a group")):
+        with pytest.raises(ckpress.InvalidError, match=match):
+            open_run(dir, **how)
+
+
+def test_odd_arguments(tmp_path):
+    assert run(odd_arguments, tmp_path, world=2) == [("ok", None)] * 2
 
 
 def test_arguments(tmp_path):

@@ -338,3 +338,17 @@ def test_scalars_of_failed_and_skipped_saves(run, monkeypatch):
         assert len(writer.told) == n
         with pytest.raises(ckpress.InvalidError, match="add_scalar"):
             ck.log_to(object())
+
+
+class Broken:
+    def add_scalar(self, name, value, step):
+        raise OSError("the disk of the log is full")
+
+
+def test_a_log_that_fails_costs_no_checkpoint(tmp_path):
+    with pytest.warns(RuntimeWarning, match="log_to: the writer has failed.*disk of the log") as caught, ckpress.Checkpointer(tmp_path / "run") as ck:
+        ck.log_to(Broken())
+        for step in (1, 2, 3):
+            ck.save(step, w=np.arange(step))
+    assert len([w for w in caught if "log_to" in str(w.message)]) == 1
+    assert [row.step for row in ckpress.list_run(tmp_path / "run")] == [1, 2, 3]

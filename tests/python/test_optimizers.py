@@ -349,6 +349,32 @@ def test_average_bits_count_everything():
     assert 4.1 < report["bits"] < 4.13 and report["parameters"][0]["bits"] == (4,)
 
 
+@pytest.mark.parametrize("make", [lambda ps: SGD(ps, momentum=0.9), Lion, lambda ps: Lion(ps, state_bits=32), Adam])
+def test_reports_print(make):
+    model = net()
+    opt = make(model.parameters())
+    for _ in range(2):  # also before there is a state
+        text = str(opt.report())
+        train(model, opt, 1)
+    assert "of the momentum" in text or isinstance(opt, Adam) or opt.report()["parameters"] == []
+    assert "0.0" in str(opt.report()) and ("m and v" in str(opt.report())) == isinstance(opt, Adam)
+
+
+@pytest.mark.parametrize("wanted", [32, 8, "auto"])
+def test_a_restore_keeps_the_widths_that_were_saved(wanted, tmp_path):
+    a, b = net(), net(seed=9)
+    opt, other = Adam(a.parameters(), small=0), Adam(b.parameters(), state_bits=wanted, small=0)
+    train(a, opt, 3)
+    train(b, other, 2)
+    with ckpress.Checkpointer(tmp_path / "run") as ck:
+        ck.save(1, model=a, optimizer=opt, wait=True)
+        ck.restore(model=b, optimizer=other)
+    assert [r["bits"] for r in other.report()["parameters"]] == [r["bits"] for r in opt.report()["parameters"]]
+    train(a, opt, 2, 3)
+    train(b, other, 2, 3)
+    assert torch.equal(weights(a), weights(b))
+
+
 def test_refusals():
     p = nn.Parameter(torch.ones(4, 4))
     for make in (

@@ -459,7 +459,7 @@ class AdamW(Adam):
     and the element alone: not on threads or the CPU. Parameters on a CPU, in f32, bf16 or f16 (bf16 weights are rounded without bias).
 
     ``state_bits="auto"``: widths of each tensor's m and v follow what the training does, ``budget_bits`` on average over all groups that say "auto", with
-    everything counted that is kept for them; never more. In ``every`` steps each tensor is looked at once; the next round gives bits where they do the most: up at once,
+    everything counted that is kept for them; never more, unless the least widths take more (a warning says so). In ``every`` steps each tensor is looked at once; the next round gives bits where they do the most: up at once,
     down after two looks, one level at a time, so that widths settle in some six rounds: ``every`` should be a small part of the training. ``report()`` prints them;
     ``set_budget()`` changes the average. A resumed training takes the same decisions. Parameters that are not on a CPU keep the widths they start with.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import collections
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -58,6 +59,7 @@ class Policy:
         self._fresh: tuple[int, int] | None = None  # widths of a start without any state
         self._opening: tuple[int, int] | None = None  # widths of what a step gives its first state
         self._changed = False  # parameters have come or gone
+        self._warned = False
         self._places: dict[int, int] = {}
 
     # ---- what it stands on ----
@@ -139,6 +141,10 @@ class Policy:
             core.set_state([used, *(shared[_FIRST + 1 :] if shared is not None else core.state()[1:])])
         except (ValueError, TypeError, OverflowError):
             raise InvalidError("AdamW: the group's policy is not one of this version") from None
+        if used > self._bytes(self.numel) and not self._warned and all(p.bits == (2, 2) for (_, _, p), t in zip(found, items, strict=True) if t[5]):
+            self._warned = True
+            least = 4.0 * (used + self.shared_bytes) / self.numel
+            warnings.warn(f"ckpress: budget_bits={self.budget / 1024:g}: these parameters take {least:.2f} bits at the least", stacklevel=4)
         for _, _, packed in found:
             packed.kept = None
         numbers = [n for n, _, _ in found]

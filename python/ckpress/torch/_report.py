@@ -12,7 +12,9 @@ class Report(dict[str, Any]):
     """``report()`` of an optimizer: its keys are for programs, ``print()`` of it for people."""
 
     def __str__(self) -> str:
-        lines = [f"optimizer state: {_size(self['bytes'])}, {self['bits']:.2f} bits a value of m and v, everything counted"]
+        rows = self["parameters"]
+        both = not rows or len(rows[0]["bits"]) == 2  # or a momentum alone
+        lines = [f"optimizer state: {_size(self['bytes'])}, {self['bits']:.2f} bits a value of {'m and v' if both else 'the momentum'}, everything counted"]
         lines.append(f"{self['skipped']} elements skipped, {self['rows_raised']} rows rewritten")
         policy = self.get("policy")
         if policy is not None:
@@ -20,10 +22,10 @@ class Report(dict[str, Any]):
                 f"widths by a budget of {policy['budget_bits']:.2f} bits: now {policy['bits']:.3f}; {policy['rounds']} rounds of {policy['every']} steps, "
                 f"{policy['raised']} raised, {policy['lowered']} lowered"
             )
-        lines.append(f"{'parameter':<14}{'shape':<20}{'m':>3}{'v':>4}{'bytes':>14}")
-        for r in self["parameters"]:
+        lines.append(f"{'parameter':<14}{'shape':<20}{'m':>3}{'v' if both else '':>4}{'bytes':>14}")
+        for r in rows:
             name, shape = f"{r['group']}.{r['index']}", "x".join(map(str, r["shape"])) or "scalar"
-            lines.append(f"{name:<14}{shape:<20}{r['bits'][0]:>3}{r['bits'][1]:>4}{r['bytes']:>14,}")
+            lines.append(f"{name:<14}{shape:<20}{r['bits'][0]:>3}{r['bits'][1] if both else '':>4}{r['bytes']:>14,}")
         if policy is not None and policy["history"]:
             lines.append("last changes:")
             lines += [f"  step {h['step']}: parameter number {h['parameter']}: {_pair(h['from'])} to {_pair(h['to'])}" for h in policy["history"][-LAST:]]
