@@ -23,8 +23,8 @@ ckpress decompress -f m.ckp -o x 2>&1 | sed -E 's/[0-9.]+ (k|M)?B/SIZE/g; s/\(.*
 echo "-- waiting for a pipe that says nothing"
 mkfifo silent
 for sig in INT TERM; do
-    code timeout -s $sig -k 20 0.5 ckpress compress silent -o out/never.ckp
-    sleep 4 | code timeout -s $sig -k 20 0.5 ckpress compress - -o out/never.ckp
+    code timeout -s $sig -k 20 1.5 ckpress compress silent -o out/never.ckp
+    sleep 4 | code timeout -s $sig -k 20 1.5 ckpress compress - -o out/never.ckp
 done 2>&1
 { head -c 5000000 m.safetensors; sleep 4; } 2>/dev/null | code timeout -s INT -k 20 1 ckpress compress - -o out/never.ckp
 ckpress compress -q m.safetensors -o sent.ckp
