@@ -115,7 +115,8 @@ def life(run: pathlib.Path, profile: str, truth: list[str], check: bool, into: i
     t = Training()
     say("began")
     with ckpress.Checkpointer(run, profile, threads=1, rng=False, key_every=5, keep_last=4, final_on_close=False) as ck:
-        if left := attempts(run):
+        # A whole shard stays while the run has no checkpoint at all: it may be all that is left of one (src/store/sweep.c).
+        if any(run.glob("step-*/manifest.json")) and (left := attempts(run)):
             say(f"problem left: {left} after a start")
         done = ck.restore(model=t.model, optimizer=t.optimizer) or 0
         say(f"restored {done}")
