@@ -41,6 +41,20 @@ def weights(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
+def clipped(model, opt):
+    """A closure whose gradients are clipped."""
+    x = torch.arange(10)
+
+    def closure():
+        opt.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), x)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        return loss
+
+    return closure
+
+
 def same(a, b):
     return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
 
@@ -92,16 +106,7 @@ def test_groups_schedulers_closures_and_clipping():
     first = train(model, opt, 1, scheduler=scheduler)
     assert train(model, opt, 50, 1, scheduler) < 0.5 * first
 
-    x = torch.arange(10)
-
-    def closure():
-        opt.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), x)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        return loss
-
-    assert opt.step(closure).item() > 0
+    assert opt.step(clipped(model, opt)).item() > 0
     report = opt.report()
     bits = {tuple(r["bits"]) for r in report["parameters"]}
     assert bits == {(3, 4), (32, 32)}

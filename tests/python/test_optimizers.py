@@ -13,7 +13,7 @@ import pytest
 import torch
 from ckpress import errors
 from ckpress.torch import SGD, Adam, Lion
-from test_adamw import net, same, train, weights
+from test_adamw import clipped, net, same, train, weights
 from torch import nn
 
 
@@ -177,16 +177,7 @@ def test_schedulers_closures_and_clipping(ours, other, options):
     scheduler = torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=options["lr"], total_steps=60, cycle_momentum=cycle)
     first = train(model, opt, 1, scheduler=scheduler)
     assert train(model, opt, 50, 1, scheduler) < 0.7 * first
-    x = torch.arange(10)
-
-    def closure():
-        opt.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), x)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        return loss
-
-    assert opt.step(closure).item() > 0
+    assert opt.step(clipped(model, opt)).item() > 0
 
 
 @pytest.mark.parametrize("ours,other,options", ONE_EACH)

@@ -81,6 +81,15 @@ group_all_ok(const ranks *r)
         assert_ok(r->status[i]);
 }
 
+/* All train and save. */
+void
+group_step(ranks *r)
+{
+    group_train(r->user, r->world);
+    ranks_run(r, group_save_rank);
+    group_all_ok(r);
+}
+
 /* The same answer everywhere, and it names the rank. */
 void
 group_all_say(const ranks *r, ckp_status want, const char *text)

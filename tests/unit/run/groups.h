@@ -32,6 +32,7 @@ ckp_status group_close_rank(ranks *r, unsigned rank);
 ckp_status group_save_rank(ranks *r, unsigned rank);
 void group_train(training *t, unsigned world);
 void group_all_ok(const ranks *r);
+void group_step(ranks *r);
 /* The same answer everywhere, and it names the rank. */
 void group_all_say(const ranks *r, ckp_status want, const char *text);
 /* Restores into a copy of the rank's model, which it becomes; t->equal: it is as it was. */

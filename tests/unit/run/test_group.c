@@ -28,9 +28,7 @@ one_training(void **state, ckp_profile profile)
     ranks_run(&r, group_open_rank);
     group_all_ok(&r);
     for (int i = 0; i < SAVES; i++) {
-        group_train(&t, WORLD);
-        ranks_run(&r, group_save_rank);
-        group_all_ok(&r);
+        group_step(&r);
         for (unsigned k = 0; k < WORLD; k++)
             assert_true(t.key[k] == t.key[0] && t.key[k] == (i % 4 == 0));
     }
@@ -45,9 +43,7 @@ one_training(void **state, ckp_profile profile)
         assert_string_equal(t.found[k], dir);
         assert_true(profile != CKP_PROFILE_LOSSLESS || t.equal[k]);
     }
-    group_train(&t, WORLD);
-    ranks_run(&r, group_save_rank);    /* a delta against what was restored */
-    group_all_ok(&r);
+    group_step(&r);    /* a delta against what was restored */
     for (unsigned k = 0; k < WORLD; k++)
         assert_false(t.key[k]);
     ranks_run(&r, group_close_rank);
@@ -85,9 +81,7 @@ test_other_worlds(void **state)
     group_make_models(&t, WORLD);
     ranks_run(&r, group_open_rank);
     for (int i = 0; i < 3; i++) {
-        group_train(&t, WORLD);
-        ranks_run(&r, group_save_rank);
-        group_all_ok(&r);
+        group_step(&r);
     }
     ranks_run(&r, group_close_rank);
     group_all_ok(&r);
@@ -190,9 +184,7 @@ test_one_fails(void **state)
     const ckp_status want[] = {CKP_ENOSPC, CKP_EINVAL, CKP_EINVAL, CKP_EINVAL};
     const char *text[] = {"rank 2: nothing fits", "rank 2: ", "rank 2 saves at step", "rank 2 has other options, or other tensors"};
     for (size_t i = 0; i < CHECK_COUNT(fails); i++) {
-        group_train(&t, WORLD);
-        ranks_run(&r, group_save_rank);
-        group_all_ok(&r);
+        group_step(&r);
         assert_ok(ckp_run_list(t.dir, group_last_dir, before, &err));
         group_train(&t, WORLD);
         const size_t files = model_count_files(t.dir);
@@ -201,9 +193,7 @@ test_one_fails(void **state)
         assert_ok(ckp_run_list(t.dir, group_last_dir, after, &err));
         assert_string_equal(before, after);
         assert_int_equal(model_count_files(t.dir), files);         /* nothing stays of it */
-        group_train(&t, WORLD);
-        ranks_run(&r, group_save_rank);
-        group_all_ok(&r);
+        group_step(&r);
         for (unsigned k = 0; k < WORLD; k++)
             assert_true(t.key[k]);
     }
@@ -286,9 +276,7 @@ test_one_dies(void **state)
         ranks_init(&r, WORLD, &t);
         group_make_models(&t, WORLD);
         ranks_run(&r, group_open_rank);
-        group_train(&t, WORLD);
-        ranks_run(&r, group_save_rank);
-        group_all_ok(&r);
+        group_step(&r);
         for (int i = 0; i < 2; i++) {        /* and for good */
             ranks_run(&r, save_or_die);
             for (unsigned k = 0; k < WORLD; k++) {

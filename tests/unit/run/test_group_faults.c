@@ -32,9 +32,7 @@ faults_of(unsigned rank, ckp_status answer, bool lasting)
     ranks_run(&r, group_open_rank);
     group_all_ok(&r);
     for (bool fired = true; fired && at < 200; at++) {
-        group_train(&t, WORLD);
-        ranks_run(&r, group_save_rank);
-        group_all_ok(&r);
+        group_step(&r);
         group_train(&t, WORLD);
         const size_t objects = bucket_count(s.b);
         gate_arm(&s.g[rank], at, lasting, answer);
