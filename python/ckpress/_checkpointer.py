@@ -526,7 +526,7 @@ class Checkpointer:
             raise make(CorruptError, f"{ck.info()['name']}: was not saved by a Checkpointer") from None
         if layout != LAYOUT or type(done) is not int:
             raise make(CorruptError, f"{ck.info()['name']}: a tree of layout {layout!r}, known is {LAYOUT}")
-        check_writers(meta, self._talk, self._division, ck.info()["name"])
+        check_writers(meta, ck.info(), self._talk, self._division)
         plan = Plan(ck, strict)
         values: dict[str, Any] = {}
         restorer = Restorer(plan, objects, values)

@@ -109,22 +109,20 @@ def status_of(problem: BaseException) -> tuple[int, str]:
 
 
 def written_by(talk: Talk | None, division: Division | None) -> dict[str, Any]:
-    """For a checkpoint: how many ranks have written it, and whether what all hold alike was divided among them."""
-    return {} if talk is None else {"writers": {"world": talk.world, "divided": division is not None}}
+    """For a checkpoint of ranks: whether what all hold alike was divided among them."""
+    return {} if talk is None else {"divided": division is not None}
 
 
-def check_writers(meta: Mapping[str, Any], talk: Talk | None, division: Division | None, name: str) -> None:
+def check_writers(meta: Mapping[str, Any], info: Mapping[str, Any], talk: Talk | None, division: Division | None) -> None:
     """What ranks have saved of their own goes back to as many ranks, or to none: others would go on with a stranger's part."""
-    by = meta.get("writers")
-    if by is None:
+    name, world, own = info["name"], info["shards"], talk is not None and division is None
+    if "divided" not in meta:
         return
-    if by["divided"]:
-        if talk is not None and division is None:
-            raise make(MismatchError, f"{name}: saved by {by['world']} ranks that have divided it: restore with divide=True")
-        return
-    if by["world"] == 1 or (talk is not None and division is None and talk.world == by["world"]):
-        return
-    raise make(MismatchError, f"{name}: parts of {by['world']} ranks, each of its own (divide=False): they go back to {by['world']} ranks with divide=False")
+    if meta["divided"]:
+        if own:
+            raise make(MismatchError, f"{name}: saved by {world} ranks that have divided it: restore with divide=True")
+    elif world > 1 and not (own and talk is not None and talk.world == world):
+        raise make(MismatchError, f"{name}: parts of {world} ranks, each of its own (divide=False): they go back to {world} ranks with divide=False")
 
 
 def _within(join: Callable[[], Any], seconds: float, rank: int) -> Any:
