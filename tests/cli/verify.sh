@@ -21,6 +21,7 @@ ckpress verify run --data=10% 2>&1 | grep -c -- '--seed [0-9]* takes'
 echo "-- no time"
 code ckpress verify run --data --max-time 0.000001 | sed -E 's/of [0-9.]+ [kM]?B/of N/'
 code ckpress verify run --data --max-time 5m
+quiet_code ckpress verify run --decode=5%
 echo "-- damage is told chunk by chunk, once, and the rest is checked"
 key=$(echo run/step-00000010-*/shard-00000-of-00001.ckp)
 newest=$(echo run/step-00000060-*/shard-00000-of-00001.ckp)
@@ -45,4 +46,4 @@ sort err | uniq -d
 sort err2 | uniq -d
 { ckpress verify run --data --json 2>/dev/null || true; } | python3 -c 'import json, sys; d = json.load(sys.stdin)[0]; f = d["findings"]; print(d["checkpoints_whole"], all(x["file"] and x["tensor"] and x["offset"] > 0 for x in f), sorted({x["status"] for x in f}))'
 echo "-- usage"
-for bad in --data=0 --data=101% --data=x --decode=5% --max-time=0 --max-time=5x --seed=-1; do quiet_code ckpress verify run $bad; done
+for bad in --data=0 --data=101% --data=x --decode=5x --max-time=0 --max-time=5x --seed=-1; do quiet_code ckpress verify run $bad; done
