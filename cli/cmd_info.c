@@ -262,6 +262,8 @@ print_human(const facts *f)
     (void)printf("\n%llu tensors", (unsigned long long)f->tensors);
     if (f->aliases != 0)
         (void)printf(", %llu of them aliases", (unsigned long long)f->aliases);
+    if (ckp_checkpoint_shards(f->ck) > 1)
+        (void)printf("; saved by %zu writers", ckp_checkpoint_shards(f->ck));
     (void)printf("; format %u.%u; content %s\n", f->i.format_major, f->i.format_minor, f->i.content_id);
     if (f->i.is_delta) {
         (void)printf("delta number %u after its key; base %s\n", f->i.chain, f->i.base_id);
@@ -313,6 +315,7 @@ print_json(const facts *f)
         cli_json_u64(&j, "step", f->i.step);
         cli_json_u64(&j, "sequence", f->i.sequence);
         cli_json_u64(&j, "restore_count", f->i.restore_count);
+        cli_json_u64(&j, "writers", ckp_checkpoint_shards(f->ck));
         json_metrics(&j, f);
     }
     cli_settings_json(&j, &f->set, f->ck);

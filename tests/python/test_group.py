@@ -4,6 +4,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import time
 import warnings
 
@@ -79,6 +80,8 @@ def test_four_processes_save_one_step(tmp_path, profile):
     assert max(raw) < 0.6 * sum(raw)  # divided
     assert ckpress.verify(tmp_path / "run", level="decode").whole == 4
     # one process reads it all
+    told = subprocess.run(["ckpress", "info", str(tmp_path / "run")], capture_output=True, text=True, check=True).stdout
+    assert f"saved by {WORLD} writers" in told
     model, optimizer = training(seed=5)
     with ckpress.Checkpointer(tmp_path / "run", profile) as ck:
         assert ck.restore(model=model, optimizer=optimizer, mine={"rank": None}) == 4
