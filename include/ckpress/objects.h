@@ -59,11 +59,16 @@ typedef struct ckp_objects {
     ckp_status (*list)(void *user, const char *dir, bool (*fn)(void *fn_user, const char *name, bool is_dir), void *fn_user, ckp_error *err);
     /** Deletes an object. CKP_OK (or CKP_ENOTFOUND) also when there is none. */
     ckp_status (*remove)(void *user, const char *key, ckp_error *err);
+    /**
+     * May be NULL. Calls fn for every object of the run, by its whole key, with its bytes: in few requests what stat() and list() take many for. As list() otherwise.
+     * Checkpoints that are not in it were not there.
+     */
+    ckp_status (*list_all)(void *user, bool (*fn)(void *fn_user, const char *key, uint64_t bytes), void *fn_user, ckp_error *err);
     /** Where shards larger than some MB wait for their upload, as temporary files without a name; NULL: in memory. Copied. */
     const char *stage_dir;
     ckp_read_back read_back;
 } ckp_objects;
-#define CKP_OBJECTS_INIT {sizeof(ckp_objects), NULL, NULL, NULL, NULL, NULL, NULL, NULL, CKP_READ_BACK_BYTES}
+#define CKP_OBJECTS_INIT {sizeof(ckp_objects), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, CKP_READ_BACK_BYTES}
 
 /** For callbacks: fills err (may be NULL) with a sentence and returns st. */
 CKP_API ckp_status ckp_objects_fail(ckp_error *err, ckp_status st, const char *text);

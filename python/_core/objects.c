@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A run behind a URL: ckp_objects over a Python object (ckpress._url.Store) with stat(key), get(key, offset, n), put(key, bytes, replace), list(dir)
- * and remove(key). Its exceptions end here, as a status and a text.
+ * A run behind a URL: ckp_objects over a Python object (ckpress._url.Store) with stat(key), get(key, offset, n), put(key, bytes, replace), list(dir),
+ * list_all() and remove(key). Its exceptions end here, as a status and a text.
  */
 #include <string.h>
 #include "_core/core.h"
@@ -232,6 +232,38 @@ on_list(void *user, const char *dir, bool (*fn)(void *fn_user, const char *name,
     return st;
 }
 
+/* false: an exception is set. */
+static bool
+pass_sizes(PyObject *entries, bool (*fn)(void *fn_user, const char *key, uint64_t bytes), void *fn_user)
+{
+    const Py_ssize_t n = PySequence_Size(entries);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        const char *key;
+        unsigned long long bytes;
+        PyObject *item = PySequence_GetItem(entries, i);
+        const bool ok = item != NULL && PyArg_ParseTuple(item, "sK", &key, &bytes);
+        const bool more = ok && fn(fn_user, key, bytes);
+        Py_XDECREF(item);
+        if (!more)
+            return ok;
+    }
+    return n >= 0;
+}
+
+static ckp_status
+on_list_all(void *user, bool (*fn)(void *fn_user, const char *key, uint64_t bytes), void *fn_user, ckp_error *err)
+{
+    entry e;
+    ckp_status st = CKP_OK;
+    ckpy_enter_python(&e);
+    PyObject *entries = PyObject_CallMethod(user, "list_all", NULL);
+    if (entries == NULL || !pass_sizes(entries, fn, fn_user))
+        st = ckpy_failed_python(err);
+    Py_XDECREF(entries);
+    ckpy_leave_python(&e);
+    return st;
+}
+
 static ckp_status
 on_remove(void *user, const char *key, ckp_error *err)
 {
@@ -267,6 +299,7 @@ from_store(ckpy_place *out, PyObject *store)
     out->table.put = on_put;
     out->table.list = on_list;
     out->table.remove = on_remove;
+    out->table.list_all = on_list_all;
     out->table.stage_dir = PyBytes_AsString(out->stage);
     out->table.read_back = all ? CKP_READ_BACK_BYTES : CKP_READ_BACK_SIZE;
     out->store = Py_NewRef(store);

@@ -58,7 +58,7 @@ static ckp_status
 fs_stat(ckpi_fs *base, const char *name, ckpi_stat *out, ckp_error *err)
 {
     *out = (ckpi_stat){0};
-    return ckpi_object_stat(self(base), name, &out->size, err);
+    return ckpi_survey_size(self(base), name, &out->size) ? CKP_OK : ckpi_object_stat(self(base), name, &out->size, err);
 }
 
 static ckp_status
@@ -150,6 +150,18 @@ fs_sync_dir(ckpi_fs *base, const char *dir, ckp_error *err)
     return ckpi_fail(err, CKP_EIO, "an upload into '%.200s%s%.200s' failed and may yet arrive", fs->name, *dir != '\0' ? "/" : "", dir);
 }
 
+static ckp_status
+fs_survey(ckpi_fs *base, ckp_error *err)
+{
+    return ckpi_survey_begin(self(base), err);
+}
+
+static void
+fs_survey_end(ckpi_fs *base)
+{
+    ckpi_survey_end(self(base));
+}
+
 static void
 fs_destroy(ckpi_fs *base)
 {
@@ -163,6 +175,7 @@ fs_destroy(ckpi_fs *base)
         free(d);
     }
     pthread_mutex_destroy(&fs->mutex);
+    ckpi_survey_free(fs->survey);
     free(fs->stage_dir);
     free(fs->name);
     free(fs);
@@ -183,6 +196,8 @@ static const ckpi_fs_ops objects_ops = {
     .rmdir = must_be_empty,
     .publish = fs_publish,
     .sync_dir = fs_sync_dir,
+    .survey = fs_survey,
+    .survey_end = fs_survey_end,
     .destroy = fs_destroy,
     .late = true,
 };
@@ -210,9 +225,11 @@ ckpi_fs_objects(ckpi_fs **out, const ckp_objects *table, const char *name, ckp_e
     if (fs != NULL) {
         fs->name = ckpi_strdup(name);
         fs->stage_dir = table->stage_dir != NULL ? ckpi_strdup(table->stage_dir) : NULL;
+        fs->survey = ckpi_survey_new();
     }
-    if (fs == NULL || fs->name == NULL || (table->stage_dir != NULL && fs->stage_dir == NULL) || pthread_mutex_init(&fs->mutex, NULL) != 0) {
+    if (fs == NULL || fs->name == NULL || fs->survey == NULL || (table->stage_dir != NULL && fs->stage_dir == NULL) || pthread_mutex_init(&fs->mutex, NULL) != 0) {
         if (fs != NULL) {
+            ckpi_survey_free(fs->survey);
             free(fs->name);
             free(fs->stage_dir);
         }

@@ -28,15 +28,20 @@ typedef struct ckpi_doubt { struct ckpi_doubt *next; char key[]; } ckpi_doubt;
 /* A file with a temporary name: closed, and to be published or forgotten. */
 typedef struct ckpi_pending { struct ckpi_pending *next; ckpi_upload stage; char name[]; } ckpi_pending;
 
+/* An object that a survey has found; data: a manifest's bytes, NULL: not kept. */
+typedef struct ckpi_known { char *key; uint64_t size; uint8_t *data; } ckpi_known;
+typedef struct ckpi_survey ckpi_survey;
+
 typedef struct objects_fs {
     ckpi_fs fs;
     ckp_objects table;
     char *name;
     char *stage_dir;             /* what table.stage_dir is */
     int64_t owner;               /* process (docs/runs.md, invariant 11) */
-    pthread_mutex_t mutex;       /* guards the lists */
+    pthread_mutex_t mutex;       /* guards the lists and the survey */
     ckpi_pending *pending;
     ckpi_doubt *doubt;
+    ckpi_survey *survey;
 } objects_fs;
 
 /* What a callback said of a key, as the library says it: err is filled, unknown statuses become CKP_EIO. */
@@ -47,10 +52,24 @@ CKP_MUST_USE ckp_status ckpi_object_get(const objects_fs *fs, const char *key, u
 CKP_MUST_USE ckp_status ckpi_object_remove(const objects_fs *fs, const char *key, ckp_error *err);
 /* No entries: CKP_OK. Names that could not be a file's are passed over. */
 CKP_MUST_USE ckp_status ckpi_object_list(const objects_fs *fs, const char *dir, bool (*fn)(void *user, const char *entry, bool is_dir), void *user, ckp_error *err);
+/* Every object of the run. */
+CKP_MUST_USE ckp_status ckpi_object_list_all(const objects_fs *fs, bool (*fn)(void *user, const char *key, uint64_t bytes), void *user, ckp_error *err);
 /* CKP_EEXIST: something else has the key (never with replace). Other failures: see send.c. */
 CKP_MUST_USE ckp_status ckpi_object_send(objects_fs *fs, const char *key, const ckpi_upload *s, bool replace, ckp_error *err);
 /* Whether a put into that directory may yet arrive. */
 bool ckpi_object_doubtful(objects_fs *fs, const char *dir);
+
+/* ---- survey.c: a run read as a whole ---- */
+
+ckpi_survey *ckpi_survey_new(void);
+void ckpi_survey_free(ckpi_survey *s);
+/* Without list_all() it does nothing. */
+CKP_MUST_USE ckp_status ckpi_survey_begin(objects_fs *fs, ckp_error *err);
+void ckpi_survey_end(objects_fs *fs);
+/* To the thread that began it. False: not known to be there. */
+bool ckpi_survey_size(objects_fs *fs, const char *key, uint64_t *size);
+/* A manifest's bytes, the caller's; NULL: ask the store. */
+uint8_t *ckpi_survey_copy(objects_fs *fs, const char *key, uint64_t *size);
 
 /* ---- read.c, write.c: open files ---- */
 

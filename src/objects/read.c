@@ -25,16 +25,20 @@ ckp_status
 ckpi_object_open_read(objects_fs *fs, const char *key, ckpi_file **out, ckp_error *err)
 {
     uint64_t size = 0;
-    const ckp_status st = ckpi_object_stat(fs, key, &size, err);
+    uint8_t *whole = ckpi_survey_copy(fs, key, &size);
+    const ckp_status st = whole != NULL || ckpi_survey_size(fs, key, &size) ? CKP_OK : ckpi_object_stat(fs, key, &size, err);
     if (st != CKP_OK)
         return st;
     object_file *f = ckpi_calloc(1, sizeof *f + strlen(key) + 1);
     if (f == NULL || pthread_mutex_init(&f->mutex, NULL) != 0) {
         free(f);
+        free(whole);
         return ckpi_fail(err, CKP_ENOMEM, "no memory to open '%.200s'", key);
     }
     f->file.fs = &fs->fs;
     f->size = size;
+    if (whole != NULL)
+        f->block[0] = (object_block){0, whole, (size_t)size, ++f->clock};
     memcpy(f->key, key, strlen(key) + 1);
     *out = &f->file;
     return CKP_OK;

@@ -62,6 +62,15 @@ ckpi_object_remove(const objects_fs *fs, const char *key, ckp_error *err)
     return ckpi_object_answer(fs, key, st == CKP_ENOTFOUND ? CKP_OK : st, &said, "cannot remove", err);
 }
 
+ckp_status
+ckpi_object_list_all(const objects_fs *fs, bool (*fn)(void *user, const char *key, uint64_t bytes), void *user, ckp_error *err)
+{
+    ckp_error said;
+    ckpi_error_clear(&said);
+    const ckp_status st = fs->table.list_all(fs->table.user, fn, user, &said);
+    return ckpi_object_answer(fs, "", st == CKP_ENOTFOUND ? CKP_OK : st, &said, "cannot list", err);
+}
+
 typedef struct listing {
     bool (*fn)(void *user, const char *entry, bool is_dir);
     void *user;

@@ -41,6 +41,9 @@ typedef struct ckpi_fs_ops {
     /* Atomically give `from` the name `to`. replace false: CKP_EEXIST when `to` is there (link or RENAME_NOREPLACE). */
     ckp_status (*publish)(ckpi_fs *fs, const char *from, const char *to, bool replace, ckp_error *err);
     ckp_status (*sync_dir)(ckpi_fs *fs, const char *dir, ckp_error *err);                  /* "" is the root */
+    /* May be NULL, both: until the end, this thread's list, stat and open of what checkpoints consist of may be answered by what was there at the begin. */
+    ckp_status (*survey)(ckpi_fs *fs, ckp_error *err);
+    void (*survey_end)(ckpi_fs *fs);
     void (*destroy)(ckpi_fs *fs);
     bool late;      /* what a process asked for may be done after it has died: a request on its way */
 } ckpi_fs_ops;

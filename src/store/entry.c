@@ -106,6 +106,7 @@ static ckp_status
 shards_bad(ckpi_store *s, ckpi_entry *e, ckp_status why, const ckp_error *detail, ckp_error *err)
 {
     bool there = true;
+    ckpi_survey_close(s);                /* it does not know what has gone since */
     if (ckpi_store_exists(s, e->dir, CKPI_MANIFEST_FILE, &there, NULL) == CKP_OK && !there) {
         ckpi_manifest_free(e->m);
         e->m = NULL;

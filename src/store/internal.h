@@ -113,6 +113,9 @@ void ckpi_sweep(ckpi_store *s);
 ckp_status ckpi_resume_deletion(ckpi_store *s, const char *dir);
 
 /* scan.c, entry.c */
+/* Between them much is read, and what is there may be what was there at the begin; a file that is not may be missing in truth. */
+CKP_MUST_USE ckp_status ckpi_survey_open(ckpi_store *s, ckp_error *err);
+void ckpi_survey_close(ckpi_store *s);
 /* As ckpi_store_list, for callers that are inside already. */
 CKP_MUST_USE ckp_status ckpi_store_scan(ckpi_store *s, ckpi_entries *out, ckp_error *err);
 /* Reads and parses dir/file as a manifest of this run's directory `dir`. CKP_EMISMATCH: another run's (*out is set all the same). */

@@ -20,6 +20,19 @@ ckpi_entries_free(ckpi_entries *e)
     *e = (ckpi_entries){0};
 }
 
+ckp_status
+ckpi_survey_open(ckpi_store *s, ckp_error *err)
+{
+    return s->fs->ops->survey != NULL ? s->fs->ops->survey(s->fs, err) : CKP_OK;
+}
+
+void
+ckpi_survey_close(ckpi_store *s)
+{
+    if (s->fs->ops->survey_end != NULL)
+        s->fs->ops->survey_end(s->fs);
+}
+
 static ckp_status
 read_all(ckpi_store *s, const ckpi_names *names, ckpi_entries *out, ckp_error *err)
 {
@@ -121,7 +134,11 @@ ckpi_store_scan(ckpi_store *s, ckpi_entries *out, ckp_error *err)
     ckp_status st = ckpi_names_read(s, "", &names, err);
     if (st != CKP_OK)
         return st;
-    st = read_all(s, &names, out, err);
+    st = ckpi_survey_open(s, err);
+    if (st == CKP_OK) {
+        st = read_all(s, &names, out, err);
+        ckpi_survey_close(s);
+    }
     ckpi_names_free(&names);
     if (st == CKP_OK) {
         qsort(out->v, out->n, sizeof *out->v, by_sequence);

@@ -69,6 +69,7 @@ may_have_come(const ckpi_store *s, const ckpi_lockfile *dead, size_t n, size_t c
 /* What lies in the run: whether any manifest, and how many directories without one, by the claim that began them. */
 typedef struct lost {
     bool any_manifest;
+    bool *committed;             /* a name's each */
     size_t *by_claim;            /* n_dead + 1: the last for attempts of no dead claim */
 } lost;
 
@@ -125,24 +126,26 @@ sweep_step(ckpi_store *s, const char *dir, bool proved)
     return CKP_OK;
 }
 
+/* One listing may stand for all of it: nothing is removed meanwhile. */
 static ckp_status
 count_lost(ckpi_store *s, const ckpi_names *names, const ckpi_lockfile *dead, size_t n_dead, lost *l)
 {
-    ckp_status st = CKP_OK;
+    ckp_status st = ckpi_survey_open(s, NULL);
     for (size_t i = 0; st == CKP_OK && i < names->n; i++) {
         uint64_t step;
         uint32_t attempt;
-        bool committed = false, deleted = false;
+        bool deleted = false;
         if (!names->is_dir[i] || !ckpi_dir_name_parse(names->v[i], &step, &attempt))
             continue;
-        st = ckpi_store_exists(s, names->v[i], CKPI_MANIFEST_FILE, &committed, NULL);
-        if (st == CKP_OK)
+        st = ckpi_store_exists(s, names->v[i], CKPI_MANIFEST_FILE, &l->committed[i], NULL);
+        l->any_manifest = l->any_manifest || l->committed[i];
+        if (st == CKP_OK && !l->committed[i])
             st = ckpi_store_exists(s, names->v[i], CKPI_DELETED_FILE, &deleted, NULL);
-        l->any_manifest = l->any_manifest || committed;
-        if (st != CKP_OK || committed || deleted)
+        if (st != CKP_OK || l->committed[i] || deleted)
             continue;
         l->by_claim[begun_by(dead, n_dead, step, attempt)]++;
     }
+    ckpi_survey_close(s);
     return st;
 }
 
@@ -174,7 +177,7 @@ has_whole_shard(ckpi_store *s, const char *dir)
     return any;
 }
 
-/* Whether an attempt of a dead claim may go. A delta on it proves that it was a checkpoint, and has lost its manifest since. */
+/* Whether an attempt of a dead claim that had no manifest may go. A delta on it proves that it was a checkpoint, and has lost its manifest since. */
 static bool
 may_sweep(ckpi_store *s, const ckpi_names *names, const char *dir, const lost *l, size_t claim)
 {
@@ -196,12 +199,13 @@ sweep_named(ckpi_store *s, const ckpi_names *names, const ckpi_lockfile *dead, s
         if (!names->is_dir[i] || !ckpi_dir_name_parse(names->v[i], &step, &attempt))
             continue;
         const size_t claim = begun_by(dead, n_dead, step, attempt);
-        const bool ours = claim < n_dead, proved = ours && may_sweep(s, names, names->v[i], l, claim);
+        const bool ours = claim < n_dead, there = l->committed[i], late = ours && may_have_come(s, dead, n_dead, claim);
+        const bool proved = ours && (there ? l->by_claim[claim] <= 1 : may_sweep(s, names, names->v[i], l, claim));
         ckp_status st = CKP_OK;
-        if (ours && may_have_come(s, dead, n_dead, claim))
+        if (late)
             st = sweep_late_manifest(s, names->v[i]);
         /* A directory that foreign files keep alive is as clean as it will get: ours are gone from it. */
-        if (st == CKP_OK)
+        if (st == CKP_OK && (late || !there))
             st = sweep_step(s, names->v[i], proved);
         clean = clean && (!ours || (proved && (st == CKP_OK || st == CKP_EEXIST)));
     }
@@ -217,8 +221,10 @@ sweep_steps(ckpi_store *s, const ckpi_lockfile *dead, size_t n_dead)
         free(l.by_claim);
         return false;
     }
-    const bool clean = count_lost(s, &names, dead, n_dead, &l) == CKP_OK && sweep_named(s, &names, dead, n_dead, &l);
+    l.committed = ckpi_calloc(names.n + 1, sizeof *l.committed);
+    const bool clean = l.committed != NULL && count_lost(s, &names, dead, n_dead, &l) == CKP_OK && sweep_named(s, &names, dead, n_dead, &l);
     ckpi_names_free(&names);
+    free(l.committed);
     free(l.by_claim);
     return clean;
 }

@@ -175,6 +175,17 @@ on_remove(void *user, const char *key, ckp_error *err)
     return leave(b, b->answer != CKP_OK ? b->answer : o != NULL ? CKP_OK : CKP_ENOTFOUND, err);
 }
 
+static ckp_status
+on_list_all(void *user, bool (*fn)(void *fn_user, const char *key, uint64_t bytes), void *fn_user, ckp_error *err)
+{
+    bucket *b = enter(user, &((bucket *)user)->lists);
+    bool more = b->answer == CKP_OK;
+    for (size_t i = 0; i < BUCKET_OBJECTS && more; i++)
+        if (b->v[i].there)
+            more = fn(fn_user, b->v[i].key, b->v[i].len);
+    return leave(b, b->answer, err);
+}
+
 ckp_objects
 bucket_table(bucket *b)
 {
@@ -185,5 +196,6 @@ bucket_table(bucket *b)
     t.put = on_put;
     t.list = on_list;
     t.remove = on_remove;
+    t.list_all = on_list_all;
     return t;
 }

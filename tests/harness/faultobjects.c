@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An object store on the faulty disk: every callback passes the gate. */
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
@@ -120,7 +122,7 @@ o_stat(void *user, const char *key, uint64_t *bytes, ckp_error *err)
 }
 
 static ckp_status
-o_get(void *user, const char *key, uint64_t off, void *dst, size_t n, ckp_error *err)
+get(void *user, const char *key, uint64_t off, void *dst, size_t n, ckp_error *err)
 {
     fault_bucket *b = user;
     const ckp_status st = enter(b, FAULT_OTHER, err);
@@ -133,6 +135,17 @@ o_get(void *user, const char *key, uint64_t off, void *dst, size_t n, ckp_error 
         return leave(b, ckpi_fail(err, CKP_EIO, "%zu bytes at %llu of an object of %zu", n, (unsigned long long)off, f->len), err);
     memcpy(dst, f->data + off, n);
     return leave(b, CKP_OK, err);
+}
+
+/* The one callback that the library makes many of at once. */
+static ckp_status
+o_get(void *user, const char *key, uint64_t off, void *dst, size_t n, ckp_error *err)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    const ckp_status st = get(user, key, off, dst, n, err);
+    pthread_mutex_unlock(&lock);
+    return st;
 }
 
 /* Takes data. */
@@ -189,6 +202,33 @@ o_list(void *user, const char *dir, bool (*fn)(void *fn_user, const char *name, 
     return leave(b, CKP_OK, err);
 }
 
+/* false: fn wants no more. */
+static bool
+all_below(const fault_node *dir, const char *before, bool (*fn)(void *fn_user, const char *key, uint64_t bytes), void *fn_user)
+{
+    bool more = true;
+    for (size_t i = 0; i < dir->now.n && more; i++) {
+        const fault_node *n = dir->now.v[i].node;
+        char key[2 * FAULT_NAME];
+        (void)snprintf(key, sizeof key, "%s%s%s", before, *before != '\0' ? "/" : "", dir->now.v[i].name);
+        more = n->is_dir ? all_below(n, key, fn, fn_user) : fn(fn_user, key, n->len);
+    }
+    return more;
+}
+
+static ckp_status
+o_list_all(void *user, bool (*fn)(void *fn_user, const char *key, uint64_t bytes), void *fn_user, ckp_error *err)
+{
+    fault_bucket *b = user;
+    const ckp_status st = enter(b, FAULT_OTHER, err);
+    if (st != CKP_OK)
+        return st;
+    const fault_node *n = fault_lookup(b->disk, "");
+    if (n != NULL)
+        (void)all_below(n, "", fn, fn_user);
+    return leave(b, CKP_OK, err);
+}
+
 static ckp_status
 o_remove(void *user, const char *key, ckp_error *err)
 {
@@ -214,6 +254,7 @@ fault_mount_objects(fault_disk *d)
     t.get = o_get;
     t.put = o_put;
     t.list = o_list;
+    t.list_all = o_list_all;
     t.remove = o_remove;
     if (ckpi_fs_objects(&fs, &t, "bucket", NULL) != CKP_OK)
         abort();

@@ -153,6 +153,14 @@ on_list(void *user, const char *dir, bool (*fn)(void *fn_user, const char *name,
 }
 
 static ckp_status
+on_list_all(void *user, bool (*fn)(void *fn_user, const char *key, uint64_t bytes), void *fn_user, ckp_error *err)
+{
+    gate *g = user;
+    ckp_status st = CKP_OK;
+    return passes(g, &st, err) ? g->below.list_all(g->below.user, fn, fn_user, err) : st;
+}
+
+static ckp_status
 on_remove(void *user, const char *key, ckp_error *err)
 {
     gate *g = user;
@@ -178,6 +186,7 @@ gate_table(gate *g)
     t.get = on_get;
     t.put = on_put;
     t.list = on_list;
+    t.list_all = on_list_all;
     t.remove = on_remove;
     return t;
 }
