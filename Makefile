@@ -20,7 +20,7 @@ help:
 	@echo "make bench-transfer  a published model in a file 9 to 12 times smaller: its embeddings, and fine-tuning from it; make bench-sensitivity"
 	@echo "make bench-optim  an optimizer step with state of 3 to 8 bits beside torch's and torchao's"
 	@echo "make bench-optim-policy  widths of moments chosen on the way: cost, growth, factors, trainings beside fixed widths (40 minutes)"
-	@echo "make bench-quality  what restores cost a training, beside rivals (TASK=a|b|c|d, QUICK=1; an hour at a time, run it again to go on)"
+	@echo "make bench-quality  what restores cost a training, beside rivals (TASK=a|b|c|d), what resident optimizers do (TASK=optim); QUICK=1; an hour at a time, run it again to go on"
 	@echo "make install      PREFIX=/usr/local"
 
 build:

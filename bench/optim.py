@@ -128,17 +128,25 @@ def peers_main(shapes: str, threads: int, steps: int) -> None:
         print(json.dumps({"optimizer": f"torchao {bits} bits", "shapes": shapes, "threads": threads, **measured}), flush=True)
 
 
-def peers(shapes: str, threads: int, steps: int) -> list[Row]:
+def environment() -> None:
+    """Makes torchao's, whose python sees the project's packages too, where it is missing."""
     python = VENV / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
         (VENV / ".gitignore").write_text("*\n")
-        lib = next((VENV / "lib").glob("python*")) / "site-packages"
-        (lib / "torch_of_the_project.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+        (packages() / "torch_of_the_project.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
         if subprocess.run([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "torchao"]).returncode != 0:
             print("torchao cannot be installed here; its rows are left out", flush=True)
+
+
+def packages() -> pathlib.Path:
+    return next((VENV / "lib").glob("python*")) / "site-packages"
+
+
+def peers(shapes: str, threads: int, steps: int) -> list[Row]:
+    environment()
     done = subprocess.run(
-        [str(python), __file__, "--peers", "--shapes", shapes, "--threads", str(threads), "--steps", str(steps)],
+        [str(VENV / "bin" / "python"), __file__, "--peers", "--shapes", shapes, "--threads", str(threads), "--steps", str(steps)],
         capture_output=True, text=True, timeout=3600,
     )
     if done.returncode != 0:

@@ -2,6 +2,7 @@
 """Quality bench: what lossy checkpoints cost a training, in pairs of one seed with and without restores (docs/quality.md).
 
     make bench-quality TASK=a          (a) GPT on text, also with b2 = 0.999; (b) ViT; (c) ResNet with BatchNorm and SGD; (d) fine-tuned MiniLM
+    make bench-quality TASK=optim      what resident optimizers cost, without restores (quality_optim.py)
 
 Every finished run is a row of bench/results/quality-TASK.csv (QUICK=1: of build/bench/quality-quick-TASK.csv). A run that stands there,
 measured with the same sources (ckpress: the same coding), is skipped, and after BUDGET minutes (55) none is begun: the bench goes on where
@@ -11,26 +12,22 @@ end, and with REPORT=1 alone: the table in docs/quality.md, plots and MUST lines
 
 from __future__ import annotations
 
-import concurrent.futures
-import csv
-import multiprocessing
 import os
 import pathlib
-import platform
-import subprocess
 import sys
-import time
 from typing import Any
 
+import quality_bench
 import quality_data
+import quality_optim
 import quality_report
 import torch
 from baselines import CODERS, SETTINGS
+from quality_bench import ROOT, TRAINING, Row, commit
 from quality_coding import PROFILES, fingerprint
 from quality_runs import TASKS, chain, interrupted, plain
 from quality_systems import DYNAQUANT, options, unavailable
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 LETTERS = {"a": ("gpt", "gpt-b2-0.999"), "b": ("vit",), "c": ("resnet",), "d": ("minilm",)}
 FILES = {"a": "gpt", "b": "vit", "c": "resnet", "d": "minilm"}
 FIELDS = ("commit", "coding", "seed", "machine", "compiler", "task", "system", "setting", "restores", "steps", "saves", "params", "bits", "bits_w",
@@ -40,59 +37,19 @@ KEY = ("task", "system", "setting", "restores", "seed")
 LOADED = ("minilm",)  # tasks that go on from somebody's weights: they are the base model of its runs
 SWEEP = ("small:5", "small:2", "resume:0.3", "resume:0.1")  # ckpress's curve, with resume and small; rivals reach gaps that need the coarsest
 FLOOR, SEEDS = 6, 3  # uninterrupted runs; runs of everything else
-Row = dict[str, Any]
 Job = tuple[str, str, int, int]  # system, setting, restores, seed
 
 # What a row depends on: after a change of the library, trainings left alone and rivals need not run again, nor does ckpress while what it
 # codes is the same (quality_coding.py).
-TRAINING = ("demo/model.py", *(f"bench/quality_{part}.py" for part in ("task", "data", "gpt", "images", "minilm", "runs")))
 SOURCES = {"plain": TRAINING, "baseline": (*TRAINING, "bench/quality_rivals.py", "bench/baselines"), "ckpress": (*TRAINING, "bench/quality_systems.py", "src", "include", "python")}  # fmt: skip
-
-
-def commit(kind: str) -> str:
-    """The last commit of what is measured, so that committing results makes none of them stale; with a + when files differ from it."""
-
-    def git(*args: str) -> str:
-        return subprocess.run(["git", "-C", str(ROOT), *args, "--", *SOURCES[kind]], capture_output=True, text=True, check=False).stdout.strip()
-
-    return (git("log", "-1", "--format=%h", "--abbrev=12") or "unknown") + ("+" if git("status", "--porcelain", "-uno") else "")
 
 
 def kind_of(system: str) -> str:
     return "plain" if system == "plain" else "baseline" if system in CODERS else "ckpress"
 
 
-def machine() -> tuple[str, str]:
-    """The processor and the compiler of the build."""
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
-    cc = subprocess.run([os.environ.get("CC", "cc"), "--version"], capture_output=True, text=True, check=False).stdout.split("\n")[0]
-    return f"{cpu} x{os.cpu_count()}", cc
-
-
-class Results:
-    """The CSV of a task; rows of any commit are kept."""
-
-    def __init__(self, path: pathlib.Path) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.rows: list[Row] = list(csv.DictReader(path.open())) if path.exists() else []
-
-    def find(self, **key: Any) -> Row | None:
-        return next((r for r in self.rows if all(r[k] == str(v) for k, v in key.items())), None)
-
-    def add(self, row: Row) -> None:
-        empty = not self.path.exists()
-        text = {k: f"{v:.9g}" if isinstance(v, float) else str(v) for k, v in row.items()}
-        with self.path.open("a", newline="") as f:
-            out = csv.DictWriter(f, FIELDS, lineterminator="\n")
-            if empty:
-                out.writeheader()
-            out.writerow(text)
-        self.rows.append({k: text.get(k, "") for k in FIELDS})
-
-    def newest(self) -> list[Row]:
-        """The last row of each run, whatever its commit."""
-        return list({tuple(r[k] for k in KEY): r for r in self.rows}.values())
+class Results(quality_bench.Results):
+    fields, key = FIELDS, KEY
 
 
 def jobs(task: str, quick: bool) -> list[Job]:
@@ -127,18 +84,14 @@ def work(task_name: str, job: Job, quick: bool, reference: Row) -> list[Row]:
     return [{**common, **row} for row in rows]
 
 
-class Bench:
-    """Runs what a task lacks, JOBS at a time."""
+class Bench(quality_bench.Runs):
+    """Runs what a task lacks. ``only``: a kind of runs; "": all."""
 
-    def __init__(self, quick: bool) -> None:
-        self.quick = quick
-        self.until = time.monotonic() + 60 * float(os.environ.get("BUDGET", "55"))
-        self.only = os.environ.get("ONLY", "")
-        self.width = int(os.environ.get("JOBS", "2"))
-        self.commits = {kind: commit(kind) for kind in SOURCES}
-        self.codings = {(profile, base): fingerprint(profile, base) for profile in PROFILES for base in (False, True)} if self.only in ("", "ckpress") else {}
-        self.machine, self.compiler = machine()
-        self.failed, self.left = 0, 0
+    def __init__(self, quick: bool, only: str) -> None:
+        super().__init__()
+        self.quick, self.only = quick, only
+        self.commits = {kind: commit(sources) for kind, sources in SOURCES.items()}
+        self.codings = {(profile, base): fingerprint(profile, base) for profile in PROFILES for base in (False, True)} if only in ("", "ckpress") else {}
 
     def coding(self, task: str, system: str, setting: str) -> str:
         """What stands for the library that a row of it was measured with."""
@@ -166,50 +119,37 @@ class Bench:
         todo = self._missing(task, results)
         # All uninterrupted runs first: each pair needs its own.
         for batch in ([j for j in todo if j[0] == "plain"], [j for j in todo if j[0] != "plain"]):
-            self._run(task, results, batch)
+            self.start(task, results, batch)
 
-    def _run(self, task: str, results: Results, todo: list[Job]) -> None:
-        context = multiprocessing.get_context("spawn")
-        running: dict[concurrent.futures.Future[list[Row]], Job] = {}
-        with concurrent.futures.ProcessPoolExecutor(self.width, mp_context=context) as pool:
-            while todo or running:
-                while todo and len(running) < self.width:
-                    if time.monotonic() > self.until:
-                        self.left += len(todo)
-                        todo = []
-                        break
-                    job, todo = todo[0], todo[1:]
-                    reference = results.find(commit=self.commits["plain"], task=task, system="plain", seed=job[3]) or {}
-                    running[pool.submit(work, task, job, self.quick, reference)] = job
-                for future in concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED).done:
-                    self._take(results, running.pop(future), future)
+    def start(self, task: str, results: Results, todo: list[Job]) -> None:
+        def call(job: Job) -> tuple[Any, ...]:
+            reference = results.find(commit=self.commits["plain"], task=task, system="plain", seed=job[3]) or {}
+            return work, task, job, self.quick, reference
 
-    def _take(self, results: Results, job: Job, future: Any) -> None:
-        try:
-            rows = future.result()
-        except Exception as e:  # the other runs are still worth having
-            self.failed += 1
-            print(f"{job}: {type(e).__name__}: {e}", flush=True)
-            return
+        self.side_by_side(todo, call, lambda rows: self._keep(results, rows))
+
+    def _keep(self, results: Results, rows: list[Row]) -> None:
         for row in rows:
             kind = kind_of(row["system"])
             coding = self.coding(row["task"], row["system"], row["setting"]) if kind == "ckpress" else ""
             results.add({"commit": self.commits[kind], "coding": coding, "machine": self.machine, "compiler": self.compiler, **row})
-            print(" ".join(f"{k} {row[k]:.4g}" if isinstance(row[k], float) else str(row[k])
-                           for k in (*KEY, "loss", "gap", "bits", "run_s") if k in row), flush=True)  # fmt: skip
+            quality_bench.show(row, (*KEY, "loss", "gap", "bits", "run_s"))
 
 
 def main() -> int:
     quick = os.environ.get("QUICK", "") not in ("", "0")
     only_report = os.environ.get("REPORT", "") not in ("", "0")
-    wanted = os.environ.get("TASK", "").lower()
-    letters = [k for k in LETTERS if not wanted or wanted == k or wanted in LETTERS[k]]
-    if not letters:
-        print(f"TASK={wanted}: one of {', '.join(LETTERS)}", file=sys.stderr)
-        return 2
+    wanted, only = os.environ.get("TASK", "").lower(), os.environ.get("ONLY", "")
     place, prefix = (ROOT / "build/bench", "quality-quick") if quick else (ROOT / "bench/results", "quality")
     results = {letter: Results(place / f"{prefix}-{FILES[letter]}.csv") for letter in LETTERS}
-    bench = Bench(quick)
+    if wanted == "optim":
+        alone = {task: results[letter] for letter in LETTERS for task in LETTERS[letter]}
+        return quality_optim.main(quick, only_report, only, place, prefix, Bench(quick, "plain"), alone)
+    letters = [k for k in LETTERS if not wanted or wanted == k or wanted in LETTERS[k]]
+    if not letters:
+        print(f"TASK={wanted}: one of {', '.join(LETTERS)}, optim", file=sys.stderr)
+        return 2
+    bench = Bench(quick, only)
     if not only_report:
         quality_data.prepare()
         for letter in letters:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import pathlib
 from collections import defaultdict
+from typing import Any
 
 from baselines import CODERS, WEIGHTS_ONLY
 from quality_figures import Group, Plain
@@ -14,17 +15,25 @@ RESTORES = 10  # the plots' rows
 COLOURS = {system: f"C{i}" for i, system in enumerate(("ckpress", "dynaquant", *CODERS))}
 
 
-def plot(groups: list[Group], plains: dict[str, Plain], out: pathlib.Path, prefix: str) -> None:
-    """Nothing without matplotlib."""
+def figures() -> Any:
+    """matplotlib's pyplot, to write files; None: it is not here."""
     try:
         import matplotlib
     except ImportError:
         print("no matplotlib: no plots")
-        return
+        return None
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "ckpress"  # the same figures give the same file
     import matplotlib.pyplot as plt
 
+    return plt
+
+
+def plot(groups: list[Group], plains: dict[str, Plain], out: pathlib.Path, prefix: str) -> None:
+    """Nothing without matplotlib."""
+    plt = figures()
+    if plt is None:
+        return
     for task, plain in plains.items():
         own = [g for g in groups if g.task == task and g.restores == RESTORES]
         if not own:

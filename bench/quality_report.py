@@ -82,6 +82,15 @@ def page(rows: list[Row], found: list[Group]) -> str:
         f"Measured at {commits}; {where}; one thread a run.", ""])  # fmt: skip
 
 
+def put(document: pathlib.Path, begin: str, end: str, text: str) -> None:
+    """Between its markers."""
+    before, _, rest = document.read_text().partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"{document}: no {begin} and {end}")
+    document.write_text(f"{before}{begin}\n\n{text}\n{end}{after}")
+
+
 def report(rows: list[Row], out: pathlib.Path, prefix: str, document: pathlib.Path | None) -> None:
     """Writes the tables to ``document`` between its markers (None: to PREFIX.md in ``out``) and the plots to ``out``."""
     if not rows:
@@ -92,11 +101,7 @@ def report(rows: list[Row], out: pathlib.Path, prefix: str, document: pathlib.Pa
     if document is None:
         (out / f"{prefix}.md").write_text(text)
     else:
-        before, _, rest = document.read_text().partition(BEGIN)
-        _, end, after = rest.partition(END)
-        if not end:
-            raise ValueError(f"{document}: no {BEGIN} and {END}")
-        document.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+        put(document, BEGIN, END, text)
     plot(found, plains(rows), out, prefix)
 
 

@@ -121,10 +121,11 @@ const cli_command cli_cmd_report = {
     .args = "RUN",
     .summary = "Write one HTML page about a run",
     .text = "Shows for every checkpoint that is there: size and bits a parameter by what they are for, the settings in use, the loss that eval_fn\n"
-            "measured of live and decoded weights, the metrics that were saved with it, recorded errors, the largest tensors; what is damaged or\n"
-            "missing is named. One file that loads nothing and runs no script, by default RUN-report.html. It is made from manifests and indexes:\n"
-            "no tensor is decoded, and hashes of data are not checked ('ckpress verify' does). Of long runs the page shows every n-th checkpoint and\n"
-            "says so. With --json the figures of all checkpoints go to standard output, and a page is written only where --output says.\n"
+            "measured of live and decoded weights, the metrics that were saved with it, recorded errors, the largest tensors, and parameter by\n"
+            "parameter in how many bits ckpress.torch's optimizers keep their moments; what is damaged or missing is named. One file that loads\n"
+            "nothing and runs no script, by default RUN-report.html. It is made from manifests and indexes: no tensor is decoded but those widths,\n"
+            "and hashes of data are not checked ('ckpress verify' does). Of long runs the page shows every n-th checkpoint and says so. With\n"
+            "--json the figures of all checkpoints go to standard output, and a page is written only where --output says.\n"
             "\n"
             "  ckpress report runs/gpt\n"
             "  ckpress report runs/gpt -o report.html --json > report.json",

@@ -14,6 +14,7 @@
 #define REPORT_LOOKS 64
 #define REPORT_NAMES 256         /* series of metrics and settings that are followed */
 #define REPORT_ODD 100           /* directories that are no checkpoint: more are counted only */
+#define REPORT_WIDTHS "/bits"      /* ending of the tensors that say in how many bits a parameter's moments are kept */
 
 /* What the bytes are for. */
 enum { REPORT_W, REPORT_M, REPORT_V, REPORT_REST, REPORT_PARTS };
@@ -26,6 +27,8 @@ typedef struct report_tensor {
     bool lossy;
     uint64_t numel, stored_bytes;
     double bits, rms_error, max_error;
+    uint64_t codes;              /* of an optimizer's NAME/bits: elements of NAME */
+    uint8_t width[2];            /* and what it says of m and v; 0: not one, or not known */
 } report_tensor;
 
 typedef struct report_point {
@@ -67,11 +70,14 @@ typedef struct report {
     char **name;                 /* of tensors, shared by the points */
     size_t n_names, names_cap;
     bool tensors;                /* are looked at */
+    size_t no_widths;            /* checkpoints whose widths of resident moments could not be read */
 } report;
 
 /* Reads a run; tensors too, or only what manifests and indexes say of whole checkpoints. Exit code, told on stderr. report_free in either case. */
 int report_gather(report *r, const char *path, bool tensors);
 void report_free(report *r);
+/* Part of report_gather: widths of resident moments, where an optimizer has any. Exit code. */
+int report_gather_widths(report *r);
 
 /* Name of the run: the last part of its path. */
 const char *report_title(const report *r);

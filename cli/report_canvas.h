@@ -24,7 +24,7 @@ void report_begin(cli_plot *p, const report_canvas *c, const char *title, const 
 void report_plot_series(const report_canvas *c, const char *title, const char *y_label, const report_series *const *s, const char *const *name,
                         const char *const *color, size_t n, bool from_zero);
 
-/* Sections with plots: bytes and bits; settings, losses, metrics and errors; tensors. */
+/* Sections with plots: bytes and bits; settings, losses, metrics and errors; tensors; widths of resident moments. */
 void report_plot_sizes(const report_canvas *c);
 void report_plot_settings(const report_canvas *c);
 void report_plot_restores(const report_canvas *c);
@@ -32,4 +32,5 @@ void report_plot_losses(const report_canvas *c);
 void report_plot_metrics(const report_canvas *c);
 void report_plot_errors(const report_canvas *c);
 void report_plot_tensors(const report_canvas *c);
+void report_plot_widths(const report_canvas *c);
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The figures of a report, all of them, as JSON on standard output. */
+#include <stdlib.h>
+#include <string.h>
 #include "report.h"
 
 static void
@@ -38,6 +40,32 @@ json_series(cli_json *j, const char *key, const report_list *l, size_t i)
     cli_json_close(j, '}');
 }
 
+/* Of the parameters of an optimizer whose moments stay in a few bits: [m, v], or one of a momentum alone. */
+static void
+json_widths(cli_json *j, const report_point *p)
+{
+    bool open = false;
+
+    for (size_t i = 0; i < p->n_tensors; i++) {
+        const report_tensor *t = &p->tensor[i];
+        if (t->width[0] == 0)
+            continue;
+        if (!open)
+            cli_json_open(j, "moment_bits", '{');
+        open = true;
+        char *name = cli_copy(t->name);
+        name[strlen(name) - (sizeof REPORT_WIDTHS - 1)] = '\0';
+        cli_json_open(j, name, '[');
+        cli_json_u64(j, NULL, t->width[0]);
+        if (t->width[1] != 0)
+            cli_json_u64(j, NULL, t->width[1]);
+        cli_json_close(j, ']');
+        free(name);
+    }
+    if (open)
+        cli_json_close(j, '}');
+}
+
 void
 report_json_point(cli_json *j, const report *r, size_t i)
 {
@@ -63,6 +91,7 @@ report_json_point(cli_json *j, const report *r, size_t i)
         json_roles(j, p);
     json_series(j, "settings", &r->settings, i);
     json_series(j, "metrics", &r->metrics, i);
+    json_widths(j, p);
 }
 
 void

@@ -187,6 +187,8 @@ notes(FILE *f, const report *r)
     if (r->n_odd != 0)
         (void)fprintf(f, "<li>%s director%s here and no checkpoint%s.</li>\n", cli_html_count(&a, r->n_odd),
                       r->n_odd == 1 ? "y looks like one of those" : "ies look like those", r->n_odd == 1 ? "" : "s");
+    if (r->no_widths != 0)
+        (void)fprintf(f, "<li>Widths of resident moments could not be read from %s checkpoint%s.</li>\n", cli_html_count(&a, r->no_widths), r->no_widths == 1 ? "" : "s");
     note_kept(f, r);
     note_thinned(f, r);
     (void)fputs("</ul>\n", f);

@@ -35,6 +35,7 @@ report_plots(FILE *f, const report *r)
     (void)fputs("<h2>Tensors</h2>\n", f);
     report_plot_tensors(&c);
     report_size_table(f, r);
+    report_plot_widths(&c);
     free(c.label);
     free(c.v);
 }

@@ -411,3 +411,28 @@ def test_halves(dtype):
         opt.step()
     bits = [sum(b) for b in widths(opt)]
     assert bits[0] > bits[-1] and 3.9 < opt.report()["bits"] <= 4.0
+
+
+def test_a_report_goes_to_a_log():
+    model, seen = net(), {}
+
+    class Writer:
+        def add_scalar(self, name, value, step):
+            seen[name, step] = value
+
+    opt = auto(model)
+    for i in range(8):
+        train(model, opt, 1, i)
+    report = opt.report()
+    report.log_to(Writer(), 8)
+    assert seen["ckpress/optimizer/bits", 8] == report["bits"] and seen["ckpress/optimizer/raised", 8] == report["policy"]["raised"]
+    for r in report["parameters"]:
+        assert [seen[f"ckpress/moment_bits/{r['group']}.{r['index']}/{moment}", 8] for moment in "mv"] == list(r["bits"])
+    assert len(seen) == 5 + 2 * len(report["parameters"])
+    one = torch.nn.Parameter(torch.zeros(64, 64))
+    one.grad = torch.ones_like(one)
+    sgd = ckpress.torch.SGD([one], lr=0.1, momentum=0.9, state_bits=4)
+    sgd.step()
+    seen.clear()
+    sgd.report().log_to(Writer(), 1)
+    assert seen["ckpress/moment_bits/0.0/momentum", 1] == 4 and len(seen) == 4

@@ -149,7 +149,7 @@ def test_a_tiny_pair(tmp_path):
 
 def test_a_run_that_stands_there_is_skipped(tmp_path, monkeypatch):
     monkeypatch.setenv("BUDGET", "0")
-    bench = quality.Bench(quick=True)
+    bench = quality.Bench(quick=True, only="")
     results = quality.Results(tmp_path / "q.csv")
     todo = bench._missing("gpt", results)
     assert ("plain", "", 0, 1) in todo

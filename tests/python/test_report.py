@@ -262,3 +262,75 @@ def test_a_try_that_was_thrown_away_is_no_measurement(tmp_path):
     said = [subprocess.run([COMMAND, "info", f"{tmp_path}/run@{n}"], capture_output=True, text=True, check=True).stdout for n in (1, 2)]
     assert "measured: loss 1 of the live weights, 1.001 decoded (+0.10 %), quality 1, evaluations 1\n" in said[0]
     assert "kept exactly" in said[1] and "evaluations 4;" in said[1]
+
+
+def resident(run: Any, make: Any, steps: int = 24, every: int = 3, **options: Any) -> None:
+    """Trains with moments in a few bits; sizes of gradients change places on the way, so that widths move."""
+    torch.manual_seed(0)
+    model = torch.nn.ModuleDict({"in": torch.nn.Linear(64, 128), "<td><script>": torch.nn.Linear(128, 64), "small": torch.nn.Linear(64, 2)})
+    optimizer = make(model.parameters())
+    with ckpress.Checkpointer(run, final_on_close=False, **options) as ck:
+        for step in range(1, steps + 1):
+            for i, p in enumerate(model.parameters()):
+                p.grad = torch.randn(p.shape) * 1e-3 * 8.0 ** ((i + step // 9) % 4)
+            optimizer.step()
+            if step % every == 0:
+                ck.save(step, model=model, optimizer=optimizer, extra={"bits": torch.tensor([3, 4], dtype=torch.uint8)}, wait=True)
+
+
+def widths(run: Any, step: int) -> dict[str, list[int]]:
+    """As the checkpoint has them."""
+    with ckpress.open(f"{run}@{step}") as f:
+        found = {n.removesuffix("/bits"): [b for b in x[:].tolist() if b] for n, x in f.items() if n.endswith("/bits")}
+        return {n: bits for n, bits in found.items() if any(k.startswith(f"{n}/") and k.endswith("_code") for k in f.keys())}
+
+
+def test_widths_of_resident_moments(tmp_path):
+    resident_torch = pytest.importorskip("ckpress.torch")
+    path = tmp_path / "run"
+    resident(path, lambda ps: resident_torch.AdamW(ps, lr=1e-3, state_bits="auto", budget_bits=4.0, every=3), key_every=4)
+    done = report(path, "--json", "-o", tmp_path / "r.html")
+    assert done.returncode == 0, done.stderr
+    points = {c["step"]: c["moment_bits"] for c in json.loads(done.stdout)["checkpoints"]}
+    assert list(points) == list(range(3, 25, 3)) and all(points[step] == widths(path, step) for step in points)
+    names = list(points[24])
+    assert len(names) == 6 and any("<td><script>" in n for n in names)
+    page, text = parse(tmp_path / "r.html"), (tmp_path / "r.html").read_text(encoding="utf-8")
+    steps = sorted(points)
+    changes = [(str(b), n, "/".join(map(str, points[a][n])), "/".join(map(str, points[b][n]))) for a, b in zip(steps, steps[1:], strict=False)
+               for n in names if points[a][n] != points[b][n]]  # fmt: skip
+    rows = [tuple(r.values()) for r in page.table("Changes of widths from one checkpoint to the next: ")]
+    assert len(changes) > 2 and rows == changes
+    for which, heading in enumerate(("Bits of m", "Bits of v")):
+        assert f"<h3>{heading}</h3>" in text
+        for n in names:
+            own = [points[s][n][which] for s in steps]
+            last = max((i for i in range(1, len(own)) if own[i] != own[i - 1]), default=0)
+            assert f"{n}: {own[-1]} bits, step {steps[last]} to 24" in page.titles
+    assert not any("extra" in n for n in points[24]) and "could not be read" not in text
+
+
+def test_widths_of_a_momentum_alone_and_of_none(tmp_path):
+    resident_torch = pytest.importorskip("ckpress.torch")
+    resident(tmp_path / "sgd", lambda ps: resident_torch.SGD(ps, lr=1e-3, momentum=0.9, state_bits=5), steps=3)
+    done = report(tmp_path / "sgd", "--json", "-o", tmp_path / "sgd.html")
+    (point,) = json.loads(done.stdout)["checkpoints"]
+    assert point["moment_bits"] == widths(tmp_path / "sgd", 3) and [5] in point["moment_bits"].values()
+    text = (tmp_path / "sgd.html").read_text(encoding="utf-8")
+    assert "<h3>Bits of the momentum</h3>" in text and "Bits of v" not in text and "Changes of widths" not in text
+    resident(tmp_path / "plain", lambda ps: torch.optim.AdamW(ps), steps=3)
+    done = report(tmp_path / "plain", "--json", "-o", tmp_path / "plain.html")
+    assert "moment_bits" not in json.loads(done.stdout)["checkpoints"][0] and "Widths of" not in (tmp_path / "plain.html").read_text(encoding="utf-8")
+
+
+def test_widths_that_cannot_be_read_are_counted(tmp_path):
+    resident_torch = pytest.importorskip("ckpress.torch")
+    safetensors = pytest.importorskip("safetensors.torch")
+    path, base = tmp_path / "run", tmp_path / "base.safetensors"
+    safetensors.save_file({"in.weight": torch.zeros(128, 64)}, base)
+    resident(path, lambda ps: resident_torch.AdamW(ps, lr=1e-3), steps=6, base=base)
+    assert "could not be read" not in parse_report(path, tmp_path / "r.html")
+    base.unlink()
+    assert "could not be read from 2 checkpoints." in parse_report(path, tmp_path / "without.html")
+    done = report(path, "--json")
+    assert done.returncode == 0 and all("moment_bits" not in c for c in json.loads(done.stdout)["checkpoints"])

@@ -9,7 +9,22 @@ LAST = 8  # transitions that are printed
 
 
 class Report(dict[str, Any]):
-    """``report()`` of an optimizer: its keys are for programs, ``print()`` of it for people."""
+    """``report()`` of an optimizer: its keys are for programs, ``print()`` of it for people, ``log_to()`` for plots over steps."""
+
+    def log_to(self, writer: Any, step: int) -> None:
+        """Writes scalars: ``ckpress/optimizer/bits``, ``bytes``, ``skipped``, a policy's ``raised`` and ``lowered``, and the widths of each parameter,
+        ``ckpress/moment_bits/GROUP.INDEX/m`` and ``v`` (``momentum`` where it is alone).
+
+        Args:
+            writer: anything with ``add_scalar(name, value, step)``, such as torch.utils.tensorboard's SummaryWriter.
+        """
+        figures = {name: self[name] for name in ("bits", "bytes", "skipped")}
+        figures |= {name: self["policy"][name] for name in ("raised", "lowered") if "policy" in self}
+        for name, value in figures.items():
+            writer.add_scalar(f"ckpress/optimizer/{name}", value, step)
+        for r in self["parameters"]:
+            for moment, bits in zip(("m", "v") if len(r["bits"]) == 2 else ("momentum",), r["bits"], strict=True):
+                writer.add_scalar(f"ckpress/moment_bits/{r['group']}.{r['index']}/{moment}", bits, step)
 
     def __str__(self) -> str:
         rows = self["parameters"]
