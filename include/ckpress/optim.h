@@ -73,6 +73,7 @@ typedef struct ckp_optim_tensor {
     uint8_t *m, *v;       /**< ckp_optim_state_bytes each */
     uint8_t *row;         /**< a factor a row; of a momentum: one for each 64 elements of each row, cols / 64 of them rounded up */
     int8_t *col;          /**< a factor a column, or NULL: all are 0; of a momentum NULL */
+    int64_t *sums;        /**< NULL, or 2 * cols numbers: ckp_optim_sums() of all parts of the parameter, added up; column factors are fitted to these, not to what is here */
     double m_corr, v_corr;    /**< in and out: 1 - beta^step of the moments as they are stored (a momentum: 1); 0 before the first step */
     uint64_t unusable;    /**< out: elements that stayed as they were, as their gradient was NaN, infinite, or 2^40 and more */
     uint64_t raised;      /**< out: rows whose codes were rewritten in this step because v grew beyond their grid (a momentum: factors that grew) */
@@ -96,6 +97,28 @@ CKP_API uint64_t ckp_optim_state_bytes(uint64_t numel, uint64_t cols, unsigned b
 CKP_MUST_USE CKP_API ckp_status ckp_optim_adamw(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err);
 /** One step of SGD with momentum, or of Lion: the same rules. v_bits are 0. */
 CKP_MUST_USE CKP_API ckp_status ckp_optim_momentum(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err);
+
+/**
+ * A parameter in parts, as on several ranks: each has whole rows of it, `first` the first one's, and `col` is the same everywhere. Everything is a row's own but column
+ * factors, which follow from sums over all rows, at few steps:
+ *
+ *     if (ckp_optim_sums_due(&t, total))       the same answer for every part, an empty one (numel 0) included, which takes part as any other
+ *         t.sums = ...; ckp_optim_sums(o, &t, 1, &err), and the parts' numbers are added up, one by one
+ *     ckp_optim_adamw(o, &t, 1, &err)          at other steps with sums NULL
+ *
+ * gives the codes, factors and weights that a step of the whole parameter gives.
+ *
+ * @param total  elements of the whole parameter.
+ * @return whether the step that t is set for fits column factors.
+ */
+CKP_API bool ckp_optim_sums_due(const ckp_optim_tensor *t, uint64_t total);
+/**
+ * Sums and counts of exponents by column, of the part that is here: column j's at sums[2 * j] and sums[2 * j + 1]. Reads g at the first step (v_corr 0), v's codes later.
+ *
+ * @param t  as for a step; each with a col, and with sums to write to.
+ * @return CKP_OK; CKP_EINVAL, CKP_ENOMEM, CKP_EFORK: nothing was written.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_optim_sums(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err);
 
 /** Codes of the first `numel` elements, a byte each: v's as they are, m's as int8. */
 CKP_MUST_USE CKP_API ckp_status ckp_optim_unpack(uint8_t *code, const uint8_t *packed, uint64_t numel, uint64_t cols, unsigned bits, bool is_signed,

@@ -28,10 +28,17 @@ typedef struct ckpi_o_rule {
 ckp_status ckpi_o_run(ckp_optim *o, ckp_optim_tensor *t, size_t n, const ckpi_o_rule *rule, ckp_error *err);
 
 ckp_status ckpi_o_refuse(const ckp_optim_tensor *t, ckp_error *err, const char *why);
+/* What all rules ask of a tensor beside its shape. */
+ckp_status ckpi_o_check(const ckp_optim_tensor *t, ckp_error *err);
 /* Finite and 0 or more. */
 bool ckpi_o_not_negative(double x);
 /* Row of the gradient, of the weights in f32, and the weights back. */
 const float *ckpi_o_g_row(const ckp_optim_tensor *t, size_t at, size_t n, float *to);
 float *ckpi_o_p_row(const ckp_optim_tensor *t, ckpi_o_work *w, size_t at, size_t n);
 void ckpi_o_p_back(const ckpi_o_task *k, const ckpi_o_work *w, size_t at, size_t n);
+
+/* columns.c: whether a step fits columns' factors; whether sums that it was given are such; and fits them. */
+bool ckpi_o_fits_columns(const ckp_optim_tensor *t);
+bool ckpi_o_sums_sound(const ckp_optim_tensor *t);
+void ckpi_o_fit_columns(const ckpi_o_task *k, ckpi_o_work *w);
 #endif

@@ -467,6 +467,8 @@ def test_torchs_operations_give_the_kernels_bits(ours, options, bits):
             g = torch.Generator().manual_seed(i)
             for p in params:
                 p.grad = (torch.randn(p.shape, generator=g) * size * torch.randn(p.shape[-1:], generator=g).exp()).to(dtype)
+                if p.dim() > 1 and p.shape[0] > 16:
+                    p.grad[1] *= 2.0**-52  # a row whose factor cannot follow all that columns do
                 if i == 14 and p.numel() > 200:
                     p.grad.view(-1)[[3, 150]] = torch.tensor([float("nan"), float("-inf")], dtype=dtype)
             with warnings.catch_warnings():

@@ -233,13 +233,13 @@ def _refit(job: Job, key: int, cols: int, mg: tc.MGrid, vg: tc.VGrid) -> None:
     row = packed.row.to(torch.int32)
     now = _cols_fit(row[:, None] + col.to(torch.int32) + (v >> vg.mant), v != 0)
     change = now.to(torch.int32) - col.to(torch.int32)
-    lift = int(change.amax().clamp(min=0))
-    if not bool((change != 0).any()) or bool(((row != 0) & (row < tc.ROW_MIN + lift)).any()):
+    if not bool((change != 0).any()):
         return
-    raw = torch.where(v == 0, 0, v + ((lift - change) << vg.mant))
+    lift = torch.minimum(row - tc.ROW_MIN, change.amax().clamp(min=0))[:, None]
+    raw = torch.where(v == 0, 0, (v + ((lift - change) << vg.mant)).clamp(min=1))
     first = torch.arange(row.numel(), device=row.device)[:, None] * cols
     m = tc.unpack(packed.m, packed.numel, cols, packed.bits[0], True)
-    m, v, rows, _ = _row_end(mg, vg, ~tc.walk(key, first) & tc.WORD, raw, m, torch.where(row != 0, row - lift, 0))
+    m, v, rows, _ = _row_end(mg, vg, ~tc.walk(key, first) & tc.WORD, raw, m, torch.where(row != 0, row - lift[:, 0], 0))
     packed.m.copy_(tc.pack(m, packed.numel, cols, packed.bits[0]))
     packed.v.copy_(tc.pack(v, packed.numel, cols, packed.bits[1]))
     packed.row.copy_(torch.where(row != 0, rows, packed.row))
