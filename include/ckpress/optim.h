@@ -69,8 +69,8 @@ typedef struct ckp_optim_tensor {
     void *rest;           /**< int8 or int16 an element, 0 at first: the bits of the master in f32 less those of p, which is the master to nearest, >> 16 - rest_bits.
                                8 bits are rounded without bias. A p that was changed since is off by half of its last place at most. */
     const void *g;        /**< contiguous */
-    unsigned m_bits, v_bits;  /**< 2, 3, 4, 5, 6 or 8; v_bits 0: there is no v, and m is a momentum with factors of its own */
-    uint8_t *m, *v;       /**< ckp_optim_state_bytes each */
+    unsigned m_bits, v_bits;  /**< 2, 3, 4, 5, 6 or 8; v_bits 0: there is no v, and m is a momentum with factors of its own. 32 (a step's alone): moments are floats */
+    uint8_t *m, *v;       /**< ckp_optim_state_bytes each; of 32 bits: numel floats, as torch keeps them (not corrected), and row and col NULL */
     uint8_t *row;         /**< a factor a row; of a momentum: one for each 64 elements of each row, cols / 64 of them rounded up */
     int8_t *col;          /**< a factor a column, or NULL: all are 0; of a momentum NULL */
     int64_t *sums;        /**< NULL, or 2 * cols numbers: ckp_optim_sums() of all parts of the parameter, added up; column factors are fitted to these, not to what is here */

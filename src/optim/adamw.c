@@ -160,6 +160,10 @@ parameters(ckpi_o_task *k)
     ckpi_o_par *p = &k->par;
     k->m_corr = 1.0 - power(h->beta1, k->t->step);
     k->v_corr = 1.0 - power(h->beta2, k->t->step);
+    if (k->t->m_bits == CKPI_O_WIDE) {
+        ckpi_o_wide_parameters(k);
+        return;
+    }
     const double unit = (double)k->shape.mg.h, gs = sqrt((1.0 - h->beta2) / k->v_corr), bm = (1.0 - h->beta1) / k->m_corr;
     const double noise = (double)k->shape.vg.noise, l2 = h->coupled ? h->weight_decay : 0.0;
     k->fresh = k->t->v_corr == 0.0;
@@ -202,7 +206,7 @@ prepare(ckp_optim *o, ckp_optim_tensor *t, size_t n, size_t *cols, ckp_error *er
     *cols = 0;
     for (size_t i = 0; i < n; i++) {
         ckpi_o_task *k = &o->tasks[i];
-        ckp_status st = ckpi_o_shape_of(&k->shape, &t[i], err);
+        ckp_status st = t[i].m_bits == CKPI_O_WIDE ? ckpi_o_wide_shape(&k->shape, &t[i], err) : ckpi_o_shape_of(&k->shape, &t[i], err);
         if (st == CKP_OK)
             st = ckpi_o_check(&t[i], err);
         if (st == CKP_OK)
@@ -322,7 +326,10 @@ step_part(void *user, size_t index, unsigned worker)
     ckpi_o_cols_up(w->col, k->t->col, k->shape.cols);
     o->found[index] = (ckpi_o_found){0, 0};
     for (size_t i = first; i < end; i++)
-        o->rule->row(k, ops, w, i, &o->found[index]);
+        if (k->t->m_bits == CKPI_O_WIDE)
+            o->rule->wide(k, w, i, &o->found[index]);
+        else
+            o->rule->row(k, ops, w, i, &o->found[index]);
     ckpi_fp_leave(env);
 }
 
@@ -376,7 +383,7 @@ ckpi_o_run(ckp_optim *o, ckp_optim_tensor *t, size_t n, const ckpi_o_rule *rule,
 ckp_status
 ckp_optim_adamw(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err)
 {
-    static const ckpi_o_rule rule = {check_adamw, parameters, ckpi_o_fit_columns, step_adamw};
+    static const ckpi_o_rule rule = {check_adamw, parameters, ckpi_o_fit_columns, step_adamw, ckpi_o_wide_adamw};
     ckpi_error_clear(err);
     if (o == NULL || (t == NULL && n != 0))
         return ckpi_fail(err, CKP_EINVAL, "optim_adamw: NULL argument");
