@@ -133,7 +133,7 @@ CKP_MUST_USE CKP_API ckp_status ckp_optim_pack(uint8_t *packed, const uint8_t *c
 CKP_MUST_USE CKP_API ckp_status ckp_optim_read(const ckp_optim_tensor *t, float *m, float *v, ckp_error *err);
 /**
  * The reverse: codes and factors of these moments, rounded by (seed, step, id); m_corr and v_corr are the caller's to set before,
- * both above 0 (a momentum: m_corr alone, 1; v is NULL). v that is negative, or moments that are not finite: CKP_EINVAL, with nothing changed.
+ * both above 0 (a momentum: m_corr alone, 1; v is NULL). Of a part of a parameter, sums are those of v's exponents (the 8 bits of the float) where v is not 0, of all parts; v that is negative, or moments that are not finite: CKP_EINVAL, with nothing changed.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_optim_write(ckp_optim_tensor *t, const float *m, const float *v, ckp_error *err);
 

@@ -123,7 +123,7 @@ check_adamw(const ckp_optim_tensor *t, ckp_error *err)
     if (!(h->beta1 >= 0.0 && h->beta1 < 1.0 && h->beta2 >= 0.0 && h->beta2 < 1.0))
         return ckpi_o_refuse(t, err, "betas must be 0 or more and below 1");
     if (t->sums != NULL && ckpi_o_fits_columns(t) && !ckpi_o_sums_sound(t))
-        return ckpi_o_refuse(t, err, "sums of columns that no gradients or codes have");
+        return ckpi_o_refuse(t, err, CKPI_O_NO_SUMS);
     return CKP_OK;
 }
 

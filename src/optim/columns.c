@@ -43,6 +43,13 @@ ckpi_o_sums_sound(const ckp_optim_tensor *t)
     return true;
 }
 
+void
+ckpi_o_sums_take(const ckp_optim_tensor *t, ckpi_o_colsum *to)
+{
+    for (uint64_t j = 0; j < t->cols; j++)
+        to[j] = (ckpi_o_colsum){t->sums[2 * j], (uint64_t)t->sums[2 * j + 1]};
+}
+
 /* Exponents by column of what factors are fitted to, into w->sum. */
 static void
 add_up(const ckp_optim_tensor *t, const ckpi_o_shape *s, ckpi_o_work *w)
@@ -109,8 +116,8 @@ ckpi_o_fit_columns(const ckpi_o_task *k, ckpi_o_work *w)
     const ckp_optim_tensor *t = k->t;
     if (t->sums == NULL)
         add_up(t, &k->shape, w);
-    for (size_t j = 0; t->sums != NULL && j < k->shape.cols; j++)
-        w->sum[j] = (ckpi_o_colsum){t->sums[2 * j], (uint64_t)t->sums[2 * j + 1]};
+    else
+        ckpi_o_sums_take(t, w->sum);
     if (t->v_corr == 0.0)
         ckpi_o_cols_fit(w->sum, k->shape.cols, t->col);
     else

@@ -48,5 +48,7 @@ void ckpi_o_wide_momentum(const ckpi_o_task *k, ckpi_o_work *w, size_t i, ckpi_o
 /* columns.c: whether a step fits columns' factors; whether sums that it was given are such; and fits them. */
 bool ckpi_o_fits_columns(const ckp_optim_tensor *t);
 bool ckpi_o_sums_sound(const ckp_optim_tensor *t);
+void ckpi_o_sums_take(const ckp_optim_tensor *t, ckpi_o_colsum *to);
+#define CKPI_O_NO_SUMS "sums of columns that no elements have"
 void ckpi_o_fit_columns(const ckpi_o_task *k, ckpi_o_work *w);
 #endif
