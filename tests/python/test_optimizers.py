@@ -401,17 +401,17 @@ def test_a_bad_state_changes_nothing():
     opt = SGD(model.parameters(), lr=0.1, momentum=0.9, small=0)
     train(model, opt, 3)
     good = opt.state_dict()
-    code = good["state"][3]["momentum_buffer_code"]
+    code = good["state"][1]["momentum_buffer_code"]
     for key, value in (
         ("momentum_buffer_code", code.float()),
         ("momentum_buffer_code", code[1:]),
         ("momentum_buffer_code", torch.full_like(code, 8)),
-        ("row_factor", good["state"][3]["row_factor"] * 0 + 201),
+        ("row_factor", good["state"][1]["row_factor"] * 0 + 201),
         ("bits", torch.tensor([4, 4], dtype=torch.uint8)),
         ("correction", torch.tensor([2.0, 0.0], dtype=torch.float64)),
     ):
         bad = copy.deepcopy(good)
-        bad["state"][3][key] = value
+        bad["state"][1][key] = value
         with pytest.raises(errors.InvalidError):
             opt.load_state_dict(bad)
     with pytest.raises(errors.InvalidError, match="neither"):
