@@ -388,6 +388,10 @@ class Resident(torch.optim.Optimizer):
         """What a checkpoint holds of one parameter's state."""
         return self._out(self.state[p], p, self.policy.number_of(self, p))
 
+    def ckpress_exact(self, group: dict[str, Any]) -> bool:
+        """Whether a checkpoint keeps a group's state as it is, whatever its profile: all of it, where there are codes."""
+        return not self._stays_wide(group)
+
     def ckpress_take(self, states: dict[Tensor, dict[str, Any]]) -> None:
         """State that a checkpoint gave back, in the place of all that is here."""
         new: dict[Tensor, dict[str, Any]] = {}
