@@ -126,7 +126,10 @@ class Resident(torch.optim.Optimizer):
         bits = None if self._stays_wide(group) else bits
         super().add_param_group(param_group)
         for i, p in enumerate(self.param_groups[-1]["params"]):
-            self._refuse(p, f"parameter {i} of group {len(self.param_groups) - 1}", bits)
+            name = f"parameter {i} of group {len(self.param_groups) - 1}"
+            self._refuse(p, name, bits)
+            if bits is not None:
+                _sharded.place_of(p, f"{self._name}: {name}")
         self._agreed = False
         self.policy.forget(self)
 
@@ -137,7 +140,6 @@ class Resident(torch.optim.Optimizer):
             raise UnsupportedError(f"{self._name}: {name} is a {type(p).__name__}: only plain tensors and DTensors have state of a few bits; give its group state_bits=32")
         if p.dtype not in _DTYPES or p.device.type == "meta" or p.layout != torch.strided:
             raise UnsupportedError(f"{self._name}: {name} is {p.dtype} on {p.device}: not supported with state of a few bits; give its group state_bits=32")
-        _sharded.place_of(p, f"{self._name}: {name}")
 
     # ---- the step ----
 
@@ -403,6 +405,7 @@ class Resident(torch.optim.Optimizer):
                 number += 1
         self.state.clear()
         self.state.update(new)
+        self._agreed = False
         self.policy.reload()
 
     def torch_state_dict(self) -> dict[str, Any]:
@@ -441,6 +444,7 @@ class Resident(torch.optim.Optimizer):
         state = self._state_in(state_dict["state"], saved, groups)
         self.policy.check(groups)
         self.__setstate__({"state": state, "param_groups": groups})
+        self._agreed = False
         self.policy.reload()
         for post in self._optimizer_load_state_dict_post_hooks.values():
             post(self)
