@@ -4,6 +4,7 @@
 import pytest  # noqa: F401
 import torch
 import torch.distributed  # noqa: F401
+import torch.distributed.checkpoint.state_dict  # noqa: F401
 import torch.distributed.fsdp  # noqa: F401
 import torch.distributed.tensor  # noqa: F401
 from ranks import train, training

@@ -7,8 +7,16 @@ import warnings
 
 import ckpress.torch
 import torch
+import torch.distributed.checkpoint as dcp
 from torch import distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -164,23 +172,25 @@ def real_trainings(rank, dir, steps):
     return out
 
 
-def through_dcp(rank, dir, save, first):
+def through_dcp(rank, dir, save, first, lion=False):
     """Trains, widths changing on the way, and saves; or loads into a fresh optimizer with other options, and goes on."""
-    import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict, set_model_state_dict, set_optimizer_state_dict
-
     world = dist.get_world_size()
     model = sharded(net(seed=int(not save)))
     other = {} if save else {"budget_bits": 3.0, "every": 50, "lr": 1.0}
-    optimizer = adamw(model, **{"state_bits": "auto", "budget_bits": 5.0, "every": 2, **other})
+    if lion:
+        optimizer = ckpress.torch.Lion(model.parameters(), lr=1e-4, state_bits=5 if save else 8, small=0)
+    else:
+        optimizer = adamw(model, **{"state_bits": "auto", "budget_bits": 5.0, "every": 2, **other})
     if save:
         train(model, optimizer, first, rank=rank, world=world)
+    if save and not lion:
         assert optimizer.report()["policy"]["history"]
         for p, state in optimizer.state_dict()["state"].items():
             placed = [k for k, t in state.items() if isinstance(t, DTensor)]
             wanted = {"exp_avg", "exp_avg_sq"} if "exp_avg" in state else {"exp_avg_code", "exp_avg_sq_code", "row_factor"}
             assert set(placed) == wanted, (p, placed)
-            assert all(state[k].shape[0] == next(iter(state[k2] for k2 in placed)).shape[0] for k in placed for k2 in placed)
+            assert len({state[k].shape[0] for k in placed}) == 1
+    if save:
         dcp.save({"model": get_model_state_dict(model), "optim": get_optimizer_state_dict(model, optimizer)}, checkpoint_id=f"{dir}/dcp")
     else:
         start = {k: (t.full_tensor() if isinstance(t, DTensor) else t).clone() for k, t in model.state_dict().items()}
@@ -195,8 +205,6 @@ def through_dcp(rank, dir, save, first):
 
 def asked_for_a_state(rank, dir):
     """torch's helpers step a fresh optimizer to see its state: whatever they do, the training is what it would have been."""
-    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
-
     out, world = [], dist.get_world_size()
     for ask in (False, True):
         model = sharded(net())
@@ -211,8 +219,6 @@ def asked_for_a_state(rank, dir):
 
 def full_states(rank, dir):
     """A full state dict goes to ranks of any number, and torch's own state too."""
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
-
     world = dist.get_world_size()
     model = sharded(net())
     optimizer = adamw(model)
@@ -270,7 +276,7 @@ def refusals(rank, dir):
         try:
             fn()
             out.append("nothing")
-        except Exception as e:
+        except Exception as e:  # noqa: BLE001
             out.append(f"{type(e).__name__}: {e}")
 
     mesh = mesh_of(dist.get_world_size())

@@ -73,17 +73,21 @@ def test_trainings_agree(tmp_path):
             seen.append(answers[0][kind][0])
     assert all(x < 0.5 for seen in losses.values() for x in seen), losses
     every = [x for seen in losses.values() for x in seen]
-    assert max(every) < 1.3 * min(every) + 0.02, losses
+    assert max(every) < 1.01 * min(every), losses  # seeds differ by a tenth
 
 
 def test_through_distributed_checkpoints(tmp_path):
     """Saved on two ranks after widths have changed, loaded by fresh optimizers on 1, 2 and 3."""
     saved = run(sharded_ranks.through_dcp, tmp_path, True, 21, world=2)[0]
+    (tmp_path / "lion").mkdir()
     assert len({tuple(t.tolist()) for k, t in saved[0].items() if k.endswith(".bits")}) > 1
     for world in (1, 2, 3):
         for state, policy, weights in run(sharded_ranks.through_dcp, tmp_path, False, 21, world=world):
             assert equal(state, saved[0]) and policy == saved[1]
             assert all(torch.equal(a, b) for a, b in zip(weights, saved[2], strict=True))
+    lion = run(sharded_ranks.through_dcp, tmp_path / "lion", True, 3, True, world=3)[0]
+    for state, _, _ in run(sharded_ranks.through_dcp, tmp_path / "lion", False, 3, True, world=2):
+        assert equal(state, lion[0])
 
 
 def test_other_doors(tmp_path):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -153,11 +153,9 @@ class Resident(torch.optim.Optimizer):
         if self._opens():
             return loss
         work = self._collect()
-        sums = self._columns(work)
+        self._columns(work)
         results = _optim_state.step(self._rule, work.settings, work.tensors) if work.tensors else []
-        results += _torch_step.step(self._rule, work.settings, work.elsewhere)
-        del sums  # C has read them
-        self._finish(work.jobs + work.elsewhere, results)
+        self._finish(work.jobs + work.elsewhere, results + _torch_step.step(self._rule, work.settings, work.elsewhere))
         self._exchanged += self.policy.after_step(self, work.settings, work.jobs, work.tensors)
         for group, ps in work.wide:
             self._wide_step(group, ps)
@@ -182,12 +180,11 @@ class Resident(torch.optim.Optimizer):
     def _all_ranks(self) -> list[Ranks]:
         """Those of all sharded parameters that have state of a few bits, in order, each once."""
         found: dict[int, Ranks] = {}
-        for gi, group in enumerate(self.param_groups):
-            for i, p in enumerate(group["params"]):
-                if _sharded.is_dtensor(p) and not self._stays_wide(group):
-                    _, ranks = _sharded.place_of(p, f"{self._name}: parameter {i} of group {gi}")
-                    if ranks is not None:
-                        found.setdefault(id(ranks.group), ranks)
+        for _, p, name, group in self._each(self.param_groups):
+            if _sharded.is_dtensor(p) and not self._stays_wide(group):
+                _, ranks = _sharded.place_of(p, f"{self._name}: {name}")
+                if ranks is not None:
+                    found.setdefault(id(ranks.group), ranks)
         return list(found.values())
 
     def _collect(self) -> _Work:
@@ -250,28 +247,28 @@ class Resident(torch.optim.Optimizer):
             raise InvalidError(f"{self._name}: {name} has changed its shape or its part from {packed.part} to {part}")
         return packed
 
-    def _columns(self, work: _Work) -> list[Tensor]:
+    def _columns(self, work: _Work) -> None:
         """Sums by column of parameters of which others have rows, where this step fits factors to them; and before that whether all ranks are about to do the same."""
         jobs = [(job, i) for i, job in enumerate(work.jobs)] + [(job, -1) for job in work.elsewhere]
         shared = [(job, i) for job, i in jobs if job.ranks is not None]
         self._gradients += sum(job.held.part.total * job.g.element_size() for job, _ in shared)
         due = [(job, i) for job, i in shared if job.held.fits_columns()]
         if not self._agreed or due:
-            said = [(job.number, job.held.part.whole, job.g.dtype, job.held.step, job.held.bits) for job, _ in shared]
-            self._exchanged += _sharded.agree(self._name, self._all_ranks(), said)
+            said = [(job.ranks, (job.number, job.held.part.whole, job.g.dtype, job.held.step, job.held.bits)) for job, _ in shared]
+            by_ranks = [(r, [what for ranks, what in said if ranks is not None and ranks.group is r.group]) for r in self._all_ranks()]
+            self._exchanged += _sharded.agree(self._name, by_ranks)
             self._agreed = True
         pieces = []
         for job, i in due:
             if i < 0:
                 job.sums = _torch_step.column_sums(job)
             else:
-                job.sums = torch.empty((job.held.cols, 2), dtype=torch.int64)  # type: ignore[union-attr]
+                job.sums = torch.empty((job.packed.cols, 2), dtype=torch.int64)
                 work.tensors[i] = (*work.tensors[i][:-1], job.sums.data_ptr())
             pieces.append((job.ranks, job.sums))
         if any(i >= 0 for _, i in due):
             _optim_state.sums([work.tensors[i] for _, i in due if i >= 0])
         self._exchanged += _sharded.add_up(pieces)
-        return [sums for _, sums in pieces]
 
     def _finish(self, jobs: list[Job], results: list[tuple[float, float, int, int]]) -> None:
         unusable = 0
@@ -362,14 +359,21 @@ class Resident(torch.optim.Optimizer):
             self.policy = Policy(4.0, 100, self.small)
         for name in ("_agreed", "_exchanged", "_gradients"):
             self.__dict__.setdefault(name, 0)
-        number = 0
-        for gi, group in enumerate(self.param_groups):
+        for group in self.param_groups:
             group.setdefault("master", None)
             group.setdefault("policy", None)
+        for number, p, name, group in self._each(self.param_groups):
+            packed = self.state.get(p, {}).get("packed")
+            if isinstance(packed, Packed) and packed.in_blocks:  # pickled when they had no rows
+                self.state[p] = self._one_in(packed.codes(p, self._moments), p, name, group, number)
+
+    @staticmethod
+    def _each(groups: list[dict[str, Any]]) -> Iterator[tuple[int, Tensor, str, dict[str, Any]]]:
+        """Number, parameter, what errors call it, and group."""
+        number = 0
+        for gi, group in enumerate(groups):
             for i, p in enumerate(group["params"]):
-                packed = self.state.get(p, {}).get("packed")
-                if isinstance(packed, Packed) and packed.in_blocks:  # pickled when they had no rows
-                    self.state[p] = self._one_in(packed.codes(p, self._moments), p, f"parameter {i} of group {gi}", group, number)
+                yield number, p, f"parameter {i} of group {gi}", group
                 number += 1
 
     def state_dict(self) -> dict[str, Any]:
@@ -396,13 +400,7 @@ class Resident(torch.optim.Optimizer):
 
     def ckpress_take(self, states: dict[Tensor, dict[str, Any]]) -> None:
         """State that a checkpoint gave back, in the place of all that is here."""
-        new: dict[Tensor, dict[str, Any]] = {}
-        number = 0
-        for gi, group in enumerate(self.param_groups):
-            for i, p in enumerate(group["params"]):
-                if p in states:
-                    new[p] = self._one_in(states[p], p, f"parameter {i} of group {gi}", group, number)
-                number += 1
+        new = {p: self._one_in(states[p], p, name, group, number) for number, p, name, group in self._each(self.param_groups) if p in states}
         self.state.clear()
         self.state.update(new)
         self._agreed = False
@@ -450,11 +448,10 @@ class Resident(torch.optim.Optimizer):
             post(self)
 
     def _state_in(self, saved: dict[Any, Any], ids: Iterable[dict[str, Any]], groups: list[dict[str, Any]]) -> dict[Any, Any]:
-        params = [(p, f"parameter {i} of group {gi}", g) for gi, g in enumerate(groups) for i, p in enumerate(g["params"])]
         names = [n for g in ids for n in g["params"]]
         known = set(names)
         state: dict[Any, Any] = {k: copy.deepcopy(v) for k, v in saved.items() if k not in known}
-        for number, (key, (p, name, group)) in enumerate(zip(names, params, strict=True)):
+        for key, (number, p, name, group) in zip(names, self._each(groups), strict=True):
             if saved.get(key):
                 state[p] = self._one_in(saved[key], p, name, group, number)
         result = type(self.state)(dict)
@@ -478,7 +475,13 @@ class Resident(torch.optim.Optimizer):
             return {}
         moments, steps = [_sharded.here(saved[k], p, part) for k in self._moments], float(_sharded.whole(saved.get("step", 1)))
         if bits is None or is_wide(part.whole):
-            return self._wide_in(saved, p, part, moments, steps, bits is not None, name)
+            dtype = torch.float32 if bits is not None else p.dtype
+            out = _optim_state.wide_state(saved, p, part, dict(zip(self._moments, moments, strict=True)), dtype, f"{self._name}: {name}")
+            if self._counts_steps or bits is not None:
+                out["step"] = torch.tensor(steps, dtype=torch.float32)
+            if bits is None:
+                out.pop("master_rest", None)
+            return out
         widths = coded.bits if coded is not None else self._widths(p, bits, fresh=True)
         packed = Packed.from_moments(part, ranks, widths, moments, int(steps), correction or self._correction(group, steps), int(group["seed"]), number, name)
         if coded is not None:
@@ -490,20 +493,6 @@ class Resident(torch.optim.Optimizer):
         rest = {} if coded.rest is None else {"master_rest": coded.rest}
         moments = {k: _sharded.here(t, p, part) for k, t in zip(self._moments, coded.moments(), strict=False)}
         return {"step": torch.tensor(float(coded.step), dtype=torch.float32), **moments, **rest}
-
-    def _wide_in(self, saved: dict[str, Any], p: Tensor, part: Part, moments: list[Tensor], steps: float, ours: bool, name: str) -> dict[str, Any]:
-        """`ours`: of a group with state of a few bits, in f32 whatever p is."""
-        if any(tuple(t.shape) != part.shape for t in moments):
-            raise InvalidError(f"{self._name}: {name}: moments of shape {[tuple(t.shape) for t in moments]} for a parameter of shape {part.shape}")
-        out: dict[str, Any] = {"step": torch.tensor(steps, dtype=torch.float32)} if self._counts_steps or ours else {}
-        dtype = torch.float32 if ours else p.dtype
-        out |= {k: _sharded.like(p, t.detach().to(p.device, dtype, copy=True), part.whole) for k, t in zip(self._moments, moments, strict=True)}
-        rest = _sharded.here(saved.get("master_rest"), p, part) if ours else None
-        if rest is not None:
-            if tuple(rest.shape) != part.shape or rest.dtype not in MASTERS.values():
-                raise InvalidError(f"{self._name}: {name}: master_rest of {tuple(rest.shape)} and {rest.dtype}")
-            out["master_rest"] = _sharded.like(p, rest.detach().to(p.device, copy=True), part.whole)
-        return out
 
 
 class Adam(Resident):
@@ -587,8 +576,8 @@ class AdamW(Adam):
 
     ``state_bits``: widths of m and v, each 2, 3, 4, 5, 6 or 8; or 32, torch's own step. An option of each group. Tensors of fewer than
     ``small`` elements get ``small_bits`` where that is more. Rounding is unbiased and depends on ``seed``, the step, the parameter's place
-    and the element alone: not on threads, the CPU or the number of ranks. Parameters on a CPU, in f32, bf16 or f16 (bf16 weights are rounded without bias).
-    Those of one dimension or none keep moments in f32. DistributedDataParallel and FSDP2 (``fully_shard``): as they are; see :class:`Resident`.
+    and the element alone: not on threads, the CPU or the number of ranks. Parameters on a CPU, in f32, bf16 or f16 (bf16 weights are rounded without bias);
+    those of one dimension or none keep moments in f32. DistributedDataParallel and FSDP2 (``fully_shard``) need no more than they do; see :class:`Resident`.
 
     ``state_bits="auto"``: widths of each tensor's m and v follow what the training does, ``budget_bits`` on average over all groups that say "auto", with
     everything counted that is kept for them; never more, unless the least widths take more (a warning says so). In ``every`` steps each tensor is looked at once; the next round gives bits where they do the most: up at once,

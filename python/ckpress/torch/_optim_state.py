@@ -147,6 +147,20 @@ class Wide:
         self.state["step"] += 1
 
 
+def wide_state(saved: dict[str, Any], p: Tensor, part: Part, moments: dict[str, Tensor], dtype: torch.dtype, name: str) -> dict[str, Any]:
+    """A state of moments that have no codes, in memory of its own."""
+    for t in moments.values():
+        if tuple(t.shape) != part.shape:
+            raise InvalidError(f"{name}: moments of shape {tuple(t.shape)} for a parameter of shape {part.shape}")
+    out: dict[str, Any] = {k: _sharded.like(p, t.detach().to(p.device, dtype, copy=True), part.whole) for k, t in moments.items()}
+    rest = _sharded.here(saved.get("master_rest"), p, part)
+    if rest is not None:
+        if tuple(rest.shape) != part.shape or rest.dtype not in MASTERS.values():
+            raise InvalidError(f"{name}: master_rest of {tuple(rest.shape)} and {rest.dtype}")
+        out["master_rest"] = _sharded.like(p, rest.detach().to(p.device, copy=True), part.whole)
+    return out
+
+
 def _rest_of(rest: Tensor | None) -> tuple[int, int]:
     return (0, 0) if rest is None else (8 * rest.element_size(), rest.data_ptr())
 

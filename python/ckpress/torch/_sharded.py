@@ -132,12 +132,14 @@ def add_up(pieces: list[tuple[Ranks | None, Tensor]]) -> int:
     return taken
 
 
-def agree(who: str, ranks: list[Ranks], said: Any) -> int:
-    """InvalidError, on every rank, where not all say the same; before anything is exchanged whose size depends on it."""
-    h = int.from_bytes(hashlib.blake2b(repr(said).encode(), digest_size=3).digest(), "little")
-    pieces: list[tuple[Ranks | None, Tensor]] = [(r, torch.tensor([h, h * h], dtype=torch.int64)) for r in ranks]
+def agree(who: str, said: list[tuple[Ranks, Any]]) -> int:
+    """InvalidError, on every rank, where not all ranks say the same; before anything is exchanged whose size depends on it. Bytes as add_up()."""
+    pieces: list[tuple[Ranks | None, Tensor]] = []
+    for r, what in said:
+        h = int.from_bytes(hashlib.blake2b(repr(what).encode(), digest_size=3).digest(), "little")
+        pieces.append((r, torch.tensor([h, h * h], dtype=torch.int64)))
     taken = add_up(pieces)
-    for r, (_, t) in zip(ranks, pieces, strict=True):
+    for (r, _), (_, t) in zip(said, pieces, strict=True):
         total, squares = t.tolist()
         if r.size * squares != total * total:  # only equal numbers have as large a square of their mean as a mean of their squares
             raise InvalidError(f"{who}: the {r.size} ranks do not step the same parameters: shapes, gradients, steps or widths differ")

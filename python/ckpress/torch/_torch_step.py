@@ -42,6 +42,11 @@ class Job:
         return self.held
 
     @property
+    def wide(self) -> Wide:
+        assert isinstance(self.held, Wide)
+        return self.held
+
+    @property
     def step(self) -> int:
         return self.held.step + 1
 
@@ -331,7 +336,7 @@ def _wide_adamw(settings: tuple[Any, ...], job: Job) -> tuple[float, float, Tens
     """wide.c."""
     lr, beta1, beta2, eps, weight_decay, coupled, maximize, seed = settings
     m_corr, v_corr = 1.0 - _power(beta1, job.step), 1.0 - _power(beta2, job.step)
-    m, v = (t.view(-1) for t in job.held.moments)  # type: ignore[union-attr]
+    m, v = (t.view(-1) for t in job.wide.moments)
     p, g, usable = _wide_elements(job, -1.0 if maximize else 1.0, weight_decay if coupled else 0.0)
     now = f32(beta1) * m + f32(1.0 - beta1) * g
     squares = f32(beta2) * v + f32(1.0 - beta2) * (g * g)
@@ -344,7 +349,7 @@ def _wide_adamw(settings: tuple[Any, ...], job: Job) -> tuple[float, float, Tens
 
 def _wide_momentum(settings: tuple[Any, ...], job: Job) -> tuple[float, float, Tensor, Tensor]:
     sign, l2, am, bm, cm, cg, decay, lr, lion = _momentum_parameters(settings, job.held.m_corr == 0.0)
-    m = job.held.moments[0].view(-1)  # type: ignore[union-attr]
+    m = job.wide.moments[0].view(-1)
     p, g, usable = _wide_elements(job, sign, l2, True)
     now = am * m + bm * g
     u = cm * (m if lion else now) + cg * g
