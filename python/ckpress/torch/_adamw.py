@@ -231,9 +231,10 @@ class Resident(torch.optim.Optimizer):
         if is_wide(part.whole):
             if state.get(self._moments[0]) is None:
                 Wide.open(state, p, self._moments)
-            state.setdefault("step", torch.tensor(1.0))
+            if "step" not in state:
+                state["step"] = torch.tensor(1.0, dtype=torch.float32)
             wide = Wide(state, p, part, self._moments)
-            if any(t.shape != part.shape or t.dtype != torch.float32 for t in wide.moments):
+            if not wide.fits():
                 raise InvalidError(f"{self._name}: {name} has moments of another shape or type: load_state_dict(state_dict()) converts them")
             return wide
         if "packed" not in state:

@@ -120,6 +120,9 @@ class Wide:
         rest = state.get("master_rest")
         self.rest = None if rest is None else _sharded.local(rest)
 
+    def fits(self) -> bool:
+        return all(t.shape == self.part.shape and t.dtype == torch.float32 for t in self.moments)
+
     @staticmethod
     def open(state: dict[str, Any], p: Tensor, moments: tuple[str, ...]) -> None:
         """The state before the first step."""
@@ -128,8 +131,8 @@ class Wide:
 
     def view(self, name: str | None = None) -> tuple[Any, ...]:
         v = self.moments[1].data_ptr() if len(self.moments) > 1 else 0
-        cols = max(1, min(WIDE_ROW, self.part.numel))
-        return (name, self.part.numel, cols, *self.bits, self.moments[0].data_ptr(), v, 0, 0, self.m_corr, self.v_corr)
+        numel = self.part.numel
+        return (name, numel, max(1, min(WIDE_ROW, numel)), *self.bits, self.moments[0].data_ptr(), v, 0, 0, self.m_corr, self.v_corr)
 
     def keep_rest(self, dtype: torch.dtype | None) -> tuple[int, int]:
         rest = rest_as(self.rest, dtype, self.part.shape, self.moments[0].device)
@@ -144,7 +147,7 @@ class Wide:
         return False
 
     def stepped(self, m_corr: float, v_corr: float) -> None:
-        self.state["step"] += 1
+        self.state["step"].fill_(self.step + 1)
 
 
 def wide_state(saved: dict[str, Any], p: Tensor, part: Part, moments: dict[str, Tensor], dtype: torch.dtype, name: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Grids, factors, random numbers and decisions are the whole parameter's, so that 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import math
 import sys
@@ -34,11 +35,12 @@ class Part:
     row: int  # the first one that is here
     rows: int  # and how many are
 
-    @classmethod
-    def all_of(cls, shape: tuple[int, ...]) -> Part:
-        return cls(shape, 0, shape[0] if shape else 1)
+    @staticmethod
+    @functools.cache
+    def all_of(shape: tuple[int, ...]) -> Part:
+        return Part(shape, 0, shape[0] if shape else 1)
 
-    @property
+    @functools.cached_property
     def shape(self) -> tuple[int, ...]:
         return (self.rows, *self.whole[1:]) if self.whole else ()
 
@@ -46,7 +48,7 @@ class Part:
     def total(self) -> int:
         return math.prod(self.whole)
 
-    @property
+    @functools.cached_property
     def numel(self) -> int:
         return math.prod(self.shape)
 
