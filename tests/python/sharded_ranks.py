@@ -91,7 +91,7 @@ def same_as_one(rank, dir, rules, steps, replicas=1):
     out = {}
     mesh = mesh_of(dist.get_world_size(), replicas)
     for rule, by_torch in rules:
-        optimizer, all_of_it = stepped(rule, mesh, steps, threads=1 + (rank % 2 if rule == "adamw" else 0), by_torch=by_torch)
+        optimizer, all_of_it = stepped(rule, mesh, steps, threads=1 + (rule == "adamw" and mesh.size() == 2 and rank == 1), by_torch=by_torch)
         report = optimizer.report()
         out[rule, by_torch] = all_of_it, report.get("sharded"), report["skipped"], [h for h in report.get("policy", {}).get("history", [])], str(report)
     return out
