@@ -69,10 +69,11 @@ typedef struct ckp_optim_tensor {
     void *rest;           /**< int8 or int16 an element, 0 at first: the bits of the master in f32 less those of p, which is the master to nearest, >> 16 - rest_bits.
                                8 bits are rounded without bias. A p that was changed since is off by half of its last place at most. */
     const void *g;        /**< contiguous */
-    unsigned m_bits, v_bits;  /**< 2, 3, 4, 5, 6 or 8; v_bits 0: there is no v, and m is a momentum with factors of its own */
-    uint8_t *m, *v;       /**< ckp_optim_state_bytes each */
+    unsigned m_bits, v_bits;  /**< 2, 3, 4, 5, 6 or 8; v_bits 0: there is no v, and m is a momentum with factors of its own. 32 (a step's alone): moments are floats */
+    uint8_t *m, *v;       /**< ckp_optim_state_bytes each; of 32 bits: numel floats, as torch keeps them (not corrected), and row and col NULL */
     uint8_t *row;         /**< a factor a row; of a momentum: one for each 64 elements of each row, cols / 64 of them rounded up */
     int8_t *col;          /**< a factor a column, or NULL: all are 0; of a momentum NULL */
+    int64_t *sums;        /**< NULL, or 2 * cols numbers: ckp_optim_sums() of all parts of the parameter, added up; column factors are fitted to these, not to what is here */
     double m_corr, v_corr;    /**< in and out: 1 - beta^step of the moments as they are stored (a momentum: 1); 0 before the first step */
     uint64_t unusable;    /**< out: elements that stayed as they were, as their gradient was NaN, infinite, or 2^40 and more */
     uint64_t raised;      /**< out: rows whose codes were rewritten in this step because v grew beyond their grid (a momentum: factors that grew) */
@@ -97,6 +98,28 @@ CKP_MUST_USE CKP_API ckp_status ckp_optim_adamw(ckp_optim *o, ckp_optim_tensor *
 /** One step of SGD with momentum, or of Lion: the same rules. v_bits are 0. */
 CKP_MUST_USE CKP_API ckp_status ckp_optim_momentum(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err);
 
+/**
+ * A parameter in parts, as on several ranks: each has whole rows of it, `first` the first one's, and `col` is the same everywhere. Everything is a row's own but column
+ * factors, which follow from sums over all rows, at few steps:
+ *
+ *     if (ckp_optim_sums_due(&t, total))       the same answer for every part, an empty one (numel 0) included, which takes part as any other
+ *         t.sums = ...; ckp_optim_sums(o, &t, 1, &err), and the parts' numbers are added up, one by one
+ *     ckp_optim_adamw(o, &t, 1, &err)          at other steps with sums NULL
+ *
+ * gives the codes, factors and weights that a step of the whole parameter gives.
+ *
+ * @param total  elements of the whole parameter.
+ * @return whether the step that t is set for fits column factors.
+ */
+CKP_API bool ckp_optim_sums_due(const ckp_optim_tensor *t, uint64_t total);
+/**
+ * Sums and counts of exponents by column, of the part that is here: column j's at sums[2 * j] and sums[2 * j + 1]. Reads g at the first step (v_corr 0), v's codes later.
+ *
+ * @param t  as for a step; each with a col, and with sums to write to.
+ * @return CKP_OK; CKP_EINVAL, CKP_ENOMEM, CKP_EFORK: nothing was written.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_optim_sums(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err);
+
 /** Codes of the first `numel` elements, a byte each: v's as they are, m's as int8. */
 CKP_MUST_USE CKP_API ckp_status ckp_optim_unpack(uint8_t *code, const uint8_t *packed, uint64_t numel, uint64_t cols, unsigned bits, bool is_signed,
                                                  ckp_error *err);
@@ -110,7 +133,7 @@ CKP_MUST_USE CKP_API ckp_status ckp_optim_pack(uint8_t *packed, const uint8_t *c
 CKP_MUST_USE CKP_API ckp_status ckp_optim_read(const ckp_optim_tensor *t, float *m, float *v, ckp_error *err);
 /**
  * The reverse: codes and factors of these moments, rounded by (seed, step, id); m_corr and v_corr are the caller's to set before,
- * both above 0 (a momentum: m_corr alone, 1; v is NULL). v that is negative, or moments that are not finite: CKP_EINVAL, with nothing changed.
+ * both above 0 (a momentum: m_corr alone, 1; v is NULL). Of a part of a parameter, sums are those of v's exponents (the 8 bits of the float) where v is not 0, of all parts; v that is negative, or moments that are not finite: CKP_EINVAL, with nothing changed.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_optim_write(ckp_optim_tensor *t, const float *m, const float *v, ckp_error *err);
 

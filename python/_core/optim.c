@@ -112,15 +112,15 @@ state_from(ckp_optim_tensor *t, PyObject *tuple)
     return true;
 }
 
-/* how: NULL: the caller sets t->how. (state, index of settings, id, step, first, dtype of p, dtype of g, p, g, bits of rest, rest) */
+/* how: NULL: the caller sets t->how. (state, index of settings, id, step, first, dtype of p, dtype of g, p, g, bits of rest, rest, sums) */
 static bool
 tensor_from(const rule *by, ckp_optim_tensor *t, PyObject *tuple, const settings *how, size_t n_how)
 {
     PyObject *state;
-    unsigned long long index, id, step, first, p, g, rest;
+    unsigned long long index, id, step, first, p, g, rest, sums;
     const char *p_dtype, *g_dtype;
-    if (!PyArg_ParseTuple(tuple, "O!KKKKssKKIK", &PyTuple_Type, &state, &index, &id, &step, &first, &p_dtype, &g_dtype, &p, &g, &t->rest_bits,
-                          &rest) ||
+    if (!PyArg_ParseTuple(tuple, "O!KKKKssKKIKK", &PyTuple_Type, &state, &index, &id, &step, &first, &p_dtype, &g_dtype, &p, &g, &t->rest_bits,
+                          &rest, &sums) ||
         !state_from(t, state))
         return false;
     if (index >= n_how) {
@@ -135,6 +135,7 @@ tensor_from(const rule *by, ckp_optim_tensor *t, PyObject *tuple, const settings
     t->p = at(p);
     t->g = at(g);
     t->rest = at(rest);
+    t->sums = at(sums);
     return (t->p_dtype = ckpy_dtype_from(p_dtype)) != 0 && (t->g_dtype = ckpy_dtype_from(g_dtype)) != 0;
 }
 
@@ -150,8 +151,9 @@ results_of(const ckp_optim_tensor *t, size_t n)
     return list;
 }
 
+/* results: a step's; else sums are where the caller wants them, and nothing is to be said. */
 static PyObject *
-run_step(const rule *by, optim_object *self, PyObject *args)
+run_step(const rule *by, optim_object *self, PyObject *args, bool results)
 {
     PyObject *hows, *tensors, *out = NULL;
     ckp_error err;
@@ -172,7 +174,7 @@ run_step(const rule *by, optim_object *self, PyObject *args)
         Py_BEGIN_ALLOW_THREADS
         st = by->step(self->optim, t, n, &err);
         Py_END_ALLOW_THREADS
-        out = st == CKP_OK ? results_of(t, n) : ckpy_raise(st, &err);
+        out = st != CKP_OK ? ckpy_raise(st, &err) : results ? results_of(t, n) : Py_NewRef(Py_None);
     }
     PyMem_Free(how);
     PyMem_Free(t);
@@ -184,7 +186,16 @@ PyDoc_STRVAR(adamw_doc, "adamw(settings, tensors, /) -> list\n--\n\nOne step of 
 static PyObject *
 optim_adamw(optim_object *self, PyObject *args)
 {
-    return run_step(&by_adamw, self, args);
+    return run_step(&by_adamw, self, args, true);
+}
+
+PyDoc_STRVAR(sums_doc, "sums(settings, tensors, /)\n--\n\nSums by column of tensors in parts, as adamw() takes them, to their `sums`.");
+
+static PyObject *
+optim_sums(optim_object *self, PyObject *args)
+{
+    static const rule by_sums = {adamw_from, ckp_optim_sums};
+    return run_step(&by_sums, self, args, false);
 }
 
 PyDoc_STRVAR(momentum_doc, "momentum(settings, tensors, /) -> list\n--\n\nThe same of SGD with momentum, or Lion.");
@@ -192,14 +203,14 @@ PyDoc_STRVAR(momentum_doc, "momentum(settings, tensors, /) -> list\n--\n\nThe sa
 static PyObject *
 optim_momentum(optim_object *self, PyObject *args)
 {
-    return run_step(&by_momentum, self, args);
+    return run_step(&by_momentum, self, args, true);
 }
 
 /* settings and one tensor of them, as adamw() takes both */
 static bool
 one_from(ckp_optim_tensor *t, settings *how, PyObject *hows, PyObject *tensor)
 {
-    PyObject *index = PyTuple_Check(tensor) && PyTuple_Size(tensor) == 11 ? PyTuple_GetItem(tensor, 1) : NULL;
+    PyObject *index = PyTuple_Check(tensor) && PyTuple_Size(tensor) == 12 ? PyTuple_GetItem(tensor, 1) : NULL;
     const Py_ssize_t i = index != NULL ? PyLong_AsSsize_t(index) : -1;
     if (i < 0 || i >= PyList_Size(hows)) {
         if (PyErr_Occurred() == NULL)
@@ -212,17 +223,22 @@ one_from(ckp_optim_tensor *t, settings *how, PyObject *hows, PyObject *tensor)
     return true;
 }
 
-PyDoc_STRVAR(look_doc, "look(settings, tensors, /) -> bytearray\n--\n\nWhat a visit sees of each of these tensors, as adamw() takes them: LOOK_SUMS int64 each.");
+PyDoc_STRVAR(look_doc, "look(settings, tensors, totals=None, /) -> bytearray\n--\n\nWhat a visit sees of each of these tensors, as adamw() takes them: CKP_OPTIM_STATS int64 each. "
+                       "totals: elements of the whole parameters, of which these are parts.");
 
 static PyObject *
 optim_look(PyObject *unused, PyObject *args)
 {
-    PyObject *hows, *tensors;
+    PyObject *hows, *tensors, *totals = NULL;
     ckp_error err;
     (void)unused;
-    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &hows, &PyList_Type, &tensors))
+    if (!PyArg_ParseTuple(args, "O!O!|O!", &PyList_Type, &hows, &PyList_Type, &tensors, &PyList_Type, &totals))
         return NULL;
     const Py_ssize_t n = PyList_Size(tensors);
+    if (totals != NULL && PyList_Size(totals) != n) {
+        PyErr_SetString(PyExc_ValueError, "as many totals as tensors");
+        return NULL;
+    }
     PyObject *out = PyByteArray_FromStringAndSize(NULL, n * (Py_ssize_t)sizeof(ckp_optim_stats));
     for (Py_ssize_t i = 0; out != NULL && i < n; i++) {
         ckp_optim_tensor t = {0};
@@ -230,8 +246,13 @@ optim_look(PyObject *unused, PyObject *args)
         ckp_optim_stats stats;
         ckp_status st = CKP_OK;
         const bool ok = one_from(&t, &how, hows, PyList_GetItem(tensors, i));
+        const uint64_t total = !ok || totals == NULL ? t.numel : PyLong_AsUnsignedLongLong(PyList_GetItem(totals, i));
+        if (PyErr_Occurred() != NULL) {
+            Py_CLEAR(out);
+            break;
+        }
         if (ok)
-            st = ckp_optim_look(&t, t.numel, &stats, &err);
+            st = ckp_optim_look(&t, total, &stats, &err);
         if (ok && st == CKP_OK) {
             memcpy(PyByteArray_AsString(out) + i * (Py_ssize_t)sizeof stats, &stats, sizeof stats);
             continue;
@@ -323,7 +344,7 @@ optim_read(PyObject *unused, PyObject *args)
     return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
 }
 
-PyDoc_STRVAR(write_doc, "write(state, seed, id, step, m, v, /)\n--\n\nThe reverse of read().");
+PyDoc_STRVAR(write_doc, "write(state, seed, id, step, m, v, first=0, sums=0, /)\n--\n\nThe reverse of read(). first, sums: of a part of a parameter.");
 
 static PyObject *
 optim_write(PyObject *unused, PyObject *args)
@@ -332,11 +353,13 @@ optim_write(PyObject *unused, PyObject *args)
     ckp_adamw how = {0};
     ckp_momentum momentum = {0};
     ckp_optim_tensor t = {.how = &how};
-    unsigned long long seed, id, step, m, v;
+    unsigned long long seed, id, step, m, v, first = 0, sums = 0;
     ckp_error err;
     (void)unused;
-    if (!PyArg_ParseTuple(args, "O!KKKKK", &PyTuple_Type, &state, &seed, &id, &step, &m, &v) || !state_from(&t, state))
+    if (!PyArg_ParseTuple(args, "O!KKKKK|KK", &PyTuple_Type, &state, &seed, &id, &step, &m, &v, &first, &sums) || !state_from(&t, state))
         return NULL;
+    t.first = first;
+    t.sums = at(sums);
     how.seed = momentum.seed = seed;
     if (t.v_bits == 0) {
         t.how = NULL;
@@ -351,6 +374,7 @@ optim_write(PyObject *unused, PyObject *args)
 static PyMethodDef methods[] = {
     {"adamw", (PyCFunction)(void (*)(void))optim_adamw, METH_VARARGS, adamw_doc},
     {"momentum", (PyCFunction)(void (*)(void))optim_momentum, METH_VARARGS, momentum_doc},
+    {"sums", (PyCFunction)(void (*)(void))optim_sums, METH_VARARGS, sums_doc},
     {"look", optim_look, METH_VARARGS | METH_STATIC, look_doc},
     {"recode", (PyCFunction)(void (*)(void))optim_recode, METH_VARARGS, recode_doc},
     {"state_bytes", optim_state_bytes, METH_VARARGS | METH_STATIC, bytes_doc},

@@ -138,12 +138,13 @@ class Collector(Encoder):
         self.state.put(_core.DICT, 2)
         self.value("state", path)
         self.state.put(_core.DICT, len(pairs))
-        state_of = getattr(optimizer, "ckpress_state", None) or optimizer.state.__getitem__  # ckpress.torch's own give codes
+        state_of = getattr(optimizer, "ckpress_state", None) or optimizer.state.__getitem__  # ckpress.torch's own give codes,
+        exact = getattr(optimizer, "ckpress_exact", lambda group: False)  # and what they keep beside those is no more to be rounded than codes are
         for name, param, group in pairs:
             self.value(name, path)
             whole = prefixed(prefix, name)
             with self._dividing(True, self.context.owner(param) or whole):
-                self._param_state(state_of(param), param, group, whole, (*path, Attr("state"), name))
+                self._param_state(state_of(param), param, group, whole, (*path, Attr("state"), name), exact(group))
         self.value("param_groups", path)
         self._groups(optimizer.param_groups, names, (*path, Attr("param_groups")))
 
@@ -152,10 +153,10 @@ class Collector(Encoder):
         for g, (group, params) in enumerate(zip(groups, names)):
             self._dict(_core.DICT, {**group, "params": params}, (*path, g))
 
-    def _param_state(self, state: dict[str, Any], param: Any, group: dict[str, Any], prefix: str, path: Path) -> None:
+    def _param_state(self, state: dict[str, Any], param: Any, group: dict[str, Any], prefix: str, path: Path, exact: bool) -> None:
         torch = torch_module()
         assert torch is not None
-        roles = moment_roles(state, param)
+        roles = {} if exact else moment_roles(state, param)
         owner = self.context.owner(param)
         if owner is None or owner in self.context.claimed or not self.context.is_trained(param):
             roles = {}

@@ -122,11 +122,13 @@ check_adamw(const ckp_optim_tensor *t, ckp_error *err)
         return ckpi_o_refuse(t, err, "lr, eps and weight_decay must be finite and not negative");
     if (!(h->beta1 >= 0.0 && h->beta1 < 1.0 && h->beta2 >= 0.0 && h->beta2 < 1.0))
         return ckpi_o_refuse(t, err, "betas must be 0 or more and below 1");
+    if (t->sums != NULL && ckpi_o_fits_columns(t) && !ckpi_o_sums_sound(t))
+        return ckpi_o_refuse(t, err, CKPI_O_NO_SUMS);
     return CKP_OK;
 }
 
-static ckp_status
-check(const ckp_optim_tensor *t, ckp_error *err)
+ckp_status
+ckpi_o_check(const ckp_optim_tensor *t, ckp_error *err)
 {
     if (t->step == 0)
         return ckpi_o_refuse(t, err, "steps are counted from 1");
@@ -158,6 +160,10 @@ parameters(ckpi_o_task *k)
     ckpi_o_par *p = &k->par;
     k->m_corr = 1.0 - power(h->beta1, k->t->step);
     k->v_corr = 1.0 - power(h->beta2, k->t->step);
+    if (k->t->m_bits == CKPI_O_WIDE) {
+        ckpi_o_wide_parameters(k);
+        return;
+    }
     const double unit = (double)k->shape.mg.h, gs = sqrt((1.0 - h->beta2) / k->v_corr), bm = (1.0 - h->beta1) / k->m_corr;
     const double noise = (double)k->shape.vg.noise, l2 = h->coupled ? h->weight_decay : 0.0;
     k->fresh = k->t->v_corr == 0.0;
@@ -193,14 +199,6 @@ reserve(void **at, size_t *cap, size_t n, size_t size)
     return true;
 }
 
-/* Columns' factors are fitted to the first gradient, and then, at steps that are powers of two, to v. */
-static bool
-fits_columns(const ckpi_o_task *k)
-{
-    const ckp_optim_tensor *t = k->t;
-    return t->col != NULL && t->numel > t->cols && (k->fresh || (t->step & (t->step - 1)) == 0);
-}
-
 static ckp_status
 prepare(ckp_optim *o, ckp_optim_tensor *t, size_t n, size_t *cols, ckp_error *err)
 {
@@ -208,9 +206,9 @@ prepare(ckp_optim *o, ckp_optim_tensor *t, size_t n, size_t *cols, ckp_error *er
     *cols = 0;
     for (size_t i = 0; i < n; i++) {
         ckpi_o_task *k = &o->tasks[i];
-        ckp_status st = ckpi_o_shape_of(&k->shape, &t[i], err);
+        ckp_status st = t[i].m_bits == CKPI_O_WIDE ? ckpi_o_wide_shape(&k->shape, &t[i], err) : ckpi_o_shape_of(&k->shape, &t[i], err);
         if (st == CKP_OK)
-            st = check(&t[i], err);
+            st = ckpi_o_check(&t[i], err);
         if (st == CKP_OK)
             st = o->rule->check(&t[i], err);
         if (st != CKP_OK)
@@ -267,25 +265,10 @@ ckpi_o_p_back(const ckpi_o_task *k, const ckpi_o_work *w, size_t at, size_t n)
 }
 
 static void
-fit_adamw(const ckpi_o_task *k, ckpi_o_work *w)
-{
-    if (!k->fresh) {
-        ckpi_o_refit(k->t, &k->shape, w, ckpi_o_key(k->t, CKPI_O_USE_REFIT));
-        return;
-    }
-    memset(w->sum, 0, k->shape.cols * sizeof *w->sum);
-    for (size_t i = 0; i < k->shape.rows; i++) {
-        const size_t len = ckpi_o_row_len(&k->shape, i);
-        ckpi_o_cols_of_floats(w->sum, len, ckpi_o_g_row(k->t, i * k->shape.cols, len, w->g), true);
-    }
-    ckpi_o_cols_fit(w->sum, k->shape.cols, k->t->col);
-}
-
-static void
 fit_columns(void *user, size_t index, unsigned worker)
 {
     ckp_optim *o = user;
-    if (!fits_columns(&o->tasks[index]))
+    if (!ckpi_o_fits_columns(o->tasks[index].t))
         return;
     const ckpi_fpenv env = ckpi_fp_enter();
     o->rule->fit(&o->tasks[index], &o->work[worker]);
@@ -393,7 +376,10 @@ step_part(void *user, size_t index, unsigned worker)
     ckpi_o_cols_up(w->col, k->t->col, k->shape.cols);
     o->found[index] = (ckpi_o_found){0, 0};
     for (size_t i = first; i < end; i++)
-        o->rule->row(k, ops, w, i, &o->found[index]);
+        if (k->t->m_bits == CKPI_O_WIDE)
+            o->rule->wide(k, w, i, &o->found[index]);
+        else
+            o->rule->row(k, ops, w, i, &o->found[index]);
     ckpi_fp_leave(env);
 }
 
@@ -433,7 +419,7 @@ ckpi_o_run(ckp_optim *o, ckp_optim_tensor *t, size_t n, const ckpi_o_rule *rule,
         return ready;
     bool fits = false;
     for (size_t i = 0; i < n; i++)
-        fits = fits || (rule->fit != NULL && fits_columns(&o->tasks[i]));
+        fits = fits || (rule->fit != NULL && ckpi_o_fits_columns(&t[i]));
     ckp_status st = CKP_OK;
     if (fits)
         st = ckpi_pool_run(o->pool, n, fit_columns, o, err);
@@ -447,7 +433,7 @@ ckpi_o_run(ckp_optim *o, ckp_optim_tensor *t, size_t n, const ckpi_o_rule *rule,
 ckp_status
 ckp_optim_adamw(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err)
 {
-    static const ckpi_o_rule rule = {check_adamw, parameters, fit_adamw, step_adamw};
+    static const ckpi_o_rule rule = {check_adamw, parameters, ckpi_o_fit_columns, step_adamw, ckpi_o_wide_adamw};
     ckpi_error_clear(err);
     if (o == NULL || (t == NULL && n != 0))
         return ckpi_fail(err, CKP_EINVAL, "optim_adamw: NULL argument");

@@ -29,6 +29,7 @@
 
 #define CKPI_O_WALK 0x9e3779b9u
 #define CKPI_O_MUL 0x7feb352du
+#define CKPI_O_WIDE 32u              /* width of moments that are floats */
 #define CKPI_O_BLOCK 64u             /* elements under a factor of a momentum's; docs/decisions/0021 */
 #define CKPI_O_FACTOR_MAX 200u       /* such a factor is 0, before there is any, or CKPI_O_ROW_MIN up to this: 2^73 and more */
 /* Row factors are 17 to 239, columns' -16 to 15, and v is below 2^80: e is 1 to 254, and every code a normal float. */
@@ -92,6 +93,14 @@ typedef struct ckpi_o_mpar {
     float m_by_code[16];             /* as above, by the low bits of k: where m is narrow */
 } ckpi_o_mpar;
 
+/* Of AdamW and Adam with moments in f32 (wide.c). */
+typedef struct ckpi_o_wpar {
+    float sign, l2;                  /* g' = sign * g + l2 * p */
+    float am, bm;                    /* m = am * m + bm * g' */
+    float av, bv;                    /* v = av * v + bv * (g' * g') */
+    float decay, size, root, add;    /* p = p * decay - size * m / (sqrt(v) * root + add) */
+} ckpi_o_wpar;
+
 typedef struct ckpi_o_mrow {
     uint8_t *factor;                 /* a block's each, in and out */
     uint32_t z;                      /* of the first element */
@@ -105,6 +114,8 @@ typedef struct ckpi_o_mseen {
     uint32_t unusable;
 } ckpi_o_mseen;
 
+/* An element: p's new value, and m'. */
+float ckpi_o_move(const ckpi_o_mpar *par, float *p, float m, float g);
 /* Part of a block: m' and the largest bits(|m'|), which go on from *max. Returns how many gradients are of no use. */
 uint32_t ckpi_o_move_ref(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r, float s, float *fresh, uint32_t *max);
 /* Codes of fresh, times per_s, rounded by the random numbers from z on. */

@@ -71,7 +71,7 @@ step_row(const ckpi_o_task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, 
 ckp_status
 ckp_optim_momentum(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err)
 {
-    static const ckpi_o_rule rule = {check, parameters, NULL, step_row};
+    static const ckpi_o_rule rule = {check, parameters, NULL, step_row, ckpi_o_wide_momentum};
     ckpi_error_clear(err);
     if (o == NULL || (t == NULL && n != 0))
         return ckpi_fail(err, CKP_EINVAL, "optim_momentum: NULL argument");

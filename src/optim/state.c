@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "base/float.h"
+#include "optim/job.h"
 #include "optim/pack.h"
 #include "optim/tensor.h"
 
@@ -176,15 +177,19 @@ ckp_optim_write(ckp_optim_tensor *t, const float *m, const float *v, ckp_error *
         if (t->name != NULL)
             ckpi_fail_tensor(err, t->name);
     }
+    if (st == CKP_OK && t->sums != NULL && t->col != NULL && !ckpi_o_sums_sound(t))
+        st = ckpi_o_refuse(t, err, CKPI_O_NO_SUMS);
     if (st == CKP_OK && !ckpi_o_work_grow(&w, s.cols))
         st = ckpi_fail(err, CKP_ENOMEM, "optim: out of memory");
     if (st != CKP_OK)
         return st;
     const ckpi_fpenv env = ckpi_fp_enter();
     if (t->col != NULL && t->v_bits != 0) {
-        for (size_t i = 0; i < s.rows; i++)
+        for (size_t i = 0; t->sums == NULL && i < s.rows; i++)
             ckpi_o_cols_of_floats(w.sum, ckpi_o_row_len(&s, i), v + i * s.cols, false);
-        if (s.rows > 1)
+        if (t->sums != NULL)
+            ckpi_o_sums_take(t, w.sum);
+        if (t->sums != NULL || s.rows > 1)
             ckpi_o_cols_fit(w.sum, s.cols, t->col);
         else
             memset(t->col, 0, s.cols);

@@ -78,13 +78,12 @@ ckpi_o_step4_ref(size_t n, const ckpi_o_par *par, const ckpi_o_row4 *r)
     return all;
 }
 
-/* p's new value and m'. */
-static float
-move(const ckpi_o_mpar *par, const ckpi_o_mrow *r, size_t i, float m, float g)
+float
+ckpi_o_move(const ckpi_o_mpar *par, float *p, float m, float g)
 {
     const float now = par->am * m + par->bm * g, u = par->cm * (par->lion ? m : now) + par->cg * g;
     const float by = !par->lion ? par->lr * u : u > 0.0f ? par->lr : u < 0.0f ? -par->lr : 0.0f;
-    r->p[i] = r->p[i] * par->decay - by;
+    *p = *p * par->decay - by;
     return now;
 }
 
@@ -94,7 +93,7 @@ ckpi_o_move_ref(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r, float s,
     uint32_t unusable = 0;
     for (size_t i = 0; i < n; i++) {
         const float m = ckpi_mgrid_value(&par->m, r->m[i]) * s, g = par->sign * r->g[i] + par->l2 * r->p[i];
-        fresh[i] = usable(g) ? move(par, r, i, m, g) : m;
+        fresh[i] = usable(g) ? ckpi_o_move(par, &r->p[i], m, g) : m;
         unusable += !usable(g);
         const uint32_t size = ckpi_f32_bits(fresh[i]) & 0x7fffffffu;
         *max = *max > size ? *max : size;

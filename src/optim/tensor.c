@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "optim/tensor.h"
 #include <stdlib.h>
-#include <string.h>
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "base/cpu.h"
 #include "base/fail.h"
-#include "base/float.h"
 #include "base/rng.h"
 #include "optim/pack.h"
-
-CKPI_NO_CONTRACT
 
 uint64_t
 ckp_optim_state_bytes(uint64_t numel, uint64_t cols, unsigned bits)
@@ -102,52 +97,4 @@ ckpi_o_cols_up(uint32_t *to, const int8_t *col, size_t n)
 {
     for (size_t j = 0; j < n; j++)
         to[j] = col != NULL ? (uint32_t)col[j] << 22 : 0;
-}
-
-/* Raw codes of a row under columns' factors `now`, and the row's own raised by `lift` so that none falls. */
-static uint32_t
-lifted(uint16_t *raw, const uint8_t *v, size_t n, const int8_t *was, const int8_t *now, int lift, unsigned mant)
-{
-    uint32_t max = 0;
-    for (size_t j = 0; j < n; j++) {
-        const uint32_t c = v[j] == 0 ? 0 : v[j] + ((uint32_t)(was[j] - now[j] + lift) << mant);
-        raw[j] = (uint16_t)c;
-        max = max > c ? max : c;
-    }
-    return max;
-}
-
-void
-ckpi_o_refit(ckp_optim_tensor *t, const ckpi_o_shape *s, ckpi_o_work *w, uint32_t key)
-{
-    int8_t *now = (int8_t *)w->p;        /* p's memory serves: nobody else needs it here */
-    const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
-    int lift = 0;
-    memset(w->sum, 0, s->cols * sizeof *w->sum);
-    for (size_t i = 0; i < s->rows; i++) {
-        pk->unpack(w->v, t->v + i * s->v_bytes, ckpi_o_row_len(s, i), t->v_bits);
-        ckpi_o_cols_of_codes(w->sum, ckpi_o_row_len(s, i), w->v, t->col, t->row[i], s->vg.mant);
-    }
-    ckpi_o_cols_fit(w->sum, s->cols, now);
-    if (memcmp(now, t->col, s->cols) == 0)
-        return;
-    for (size_t j = 0; j < s->cols; j++)
-        lift = lift > now[j] - t->col[j] ? lift : now[j] - t->col[j];
-    for (size_t i = 0; i < s->rows; i++)
-        if (t->row[i] != 0 && t->row[i] < (int)CKPI_O_ROW_MIN + lift)
-            return;                      /* v next to nothing: not worth a case of its own */
-    for (size_t i = 0; i < s->rows; i++) {
-        const size_t n = ckpi_o_row_len(s, i);
-        if (t->row[i] == 0)
-            continue;
-        pk->unpack(w->v, t->v + i * s->v_bytes, n, t->v_bits);
-        pk->unpack_signed(w->m, t->m + i * s->m_bytes, n, t->m_bits);
-        const uint32_t max = lifted(w->raw, w->v, n, t->col, now, lift, s->vg.mant);
-        uint8_t row = (uint8_t)(t->row[i] - lift);
-        ckpi_o_row_end(&s->mg, &s->vg, n, key + (uint32_t)(t->first + i * t->cols) * CKPI_O_WALK, max, w->raw, w->m, w->v, &row);
-        t->row[i] = row;
-        pk->pack(t->v + i * s->v_bytes, w->v, n, t->v_bits);
-        pk->pack(t->m + i * s->m_bytes, (uint8_t *)w->m, n, t->m_bits);
-    }
-    memcpy(t->col, now, s->cols);
 }

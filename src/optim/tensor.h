@@ -46,9 +46,6 @@ void ckpi_o_work_free(ckpi_o_work *w);
 /* Columns' factors << 22; of none they are 0. */
 void ckpi_o_cols_up(uint32_t *to, const int8_t *col, size_t n);
 
-/* Column factors fitted anew, from the codes of v, and all codes rewritten for them. */
-void ckpi_o_refit(ckp_optim_tensor *t, const ckpi_o_shape *s, ckpi_o_work *w, uint32_t key);
-
 /* Start of a stream of random numbers for one use of a tensor in one step. */
 uint32_t ckpi_o_key(const ckp_optim_tensor *t, uint32_t use);
 enum { CKPI_O_USE_STEP, CKPI_O_USE_P, CKPI_O_USE_REFIT, CKPI_O_USE_WRITE, CKPI_O_USE_RECODE, CKPI_O_USE_LOOK };

@@ -67,8 +67,10 @@ def test_the_budget_is_kept(budget):
     report = opt.report()
     assert report["bits"] > 0.98 * budget and loss < 1.5
     # by hand: every tensor, every number that is kept beside them
-    kept = sum(t.nbytes for s in opt.state.values() for t in (s["packed"].m, s["packed"].v, s["packed"].row, s["packed"].col) if t is not None)
-    kept += len(opt.state) * (3 * 8 + opt.policy.item_bytes) + opt.policy.shared_bytes
+    coded = [s["packed"] for s in opt.state.values() if "packed" in s]
+    kept = sum(t.nbytes for c in coded for t in (c.m, c.v, c.row, c.col) if t is not None) + len(coded) * 3 * 8
+    kept += sum(8 * p.numel() + 4 for p in model.parameters() if p.dim() == 1)  # moments in f32, and a step
+    kept += len(opt.state) * opt.policy.item_bytes + opt.policy.shared_bytes
     assert report["bytes"] == kept and report["bits"] == 4.0 * kept / total
     assert report["policy"]["bits"] == pytest.approx(report["bits"])
     assert report["policy"]["rounds"] == 20 and report["policy"]["raised"] + report["policy"]["lowered"] > 0
@@ -95,7 +97,7 @@ def test_a_change_keeps_what_m_and_v_say():
     packed = opt.state[p]["packed"]
     m, v = packed.moments()
     settings = [(1e-3, 0.9, 0.999, 1e-8, 0.0, False, False, 0)]
-    view = (packed.view("w"), 0, 0, packed.step, 0, "f32", "f32", p.data_ptr(), p.grad.data_ptr(), 0, 0)
+    view = (packed.view("w"), 0, 0, packed.step, 0, "f32", "f32", p.data_ptr(), p.grad.data_ptr(), 0, 0, 0)
     before = packed.row.data_ptr(), packed.col.data_ptr()
     ckpress.torch._optim_state.recode(packed, (4, 6), settings, view)
     m2, v2 = packed.moments()
@@ -106,7 +108,7 @@ def test_a_change_keeps_what_m_and_v_say():
 
 
 @pytest.mark.parametrize("door", ["state_dict", "torch.save", "deepcopy", "pickle", "ckpress", "dcp"])
-@pytest.mark.parametrize("steps", [3, 13, 24])
+@pytest.mark.parametrize("steps", [3, 11, 24])
 def test_decisions_go_on_exactly(door, steps, tmp_path):
     """In the middle of a round, with votes given: the same widths at the same steps, the same bits in the end."""
     a = net()
@@ -286,7 +288,7 @@ def test_groups_join_and_leave():
     assert len(opt.policy.numbers) == 8
     opt.set_state_bits(8, 0)
     train(model, opt, 10, 20)
-    assert opt.policy.numbers == [4, 5, 6, 7] and {r["bits"] for r in opt.report()["parameters"] if r["group"] == 0} == {(8, 8)}
+    assert opt.policy.numbers == [4, 5, 6, 7] and {r["bits"] for r in opt.report()["parameters"] if r["group"] == 0} == {(8, 8), (32, 32)}
     opt.add_param_group({"params": [nn.Parameter(torch.ones(64, 64))], "state_bits": "auto"})
     train(model, opt, 10, 30)
     opt.param_groups[-1]["params"][0].grad = torch.ones(64, 64)
@@ -393,7 +395,7 @@ def test_core_refuses_what_is_none():
         lambda: _core.Policy([(1, 2)]), lambda: _core.Policy([3]), lambda: _core.Policy([(4096, 64, 0, 7, 4, True)]), lambda: core.item(1), lambda: core.item(-1),
         lambda: core.visit(0, b"", 0, 1e-3, 1), lambda: core.visit(0, bytes(384), 1, 1e-3, 1), lambda: core.visit(1, bytes(384), 0, 1e-3, 1),
         lambda: core.moved(0, 7, 4), lambda: core.moved(3, 4, 4), lambda: core.set_state([1]), lambda: core.set_item(0, (1,)), lambda: core.factors(b"", 1e-3, 1),
-        lambda: _core.Optim.look([], [()]), lambda: _core.Optim.look([], [5]), lambda: _core.Optim(1).recode([], (1,) * 11, 4, 4, 0, 0),
+        lambda: _core.Optim.look([], [()]), lambda: _core.Optim.look([], [5]), lambda: _core.Optim(1).recode([], (1,) * 12, 4, 4, 0, 0),
     ):
         with pytest.raises((TypeError, ValueError, IndexError, errors.Error)):
             call()

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -13,14 +14,25 @@ from torch import Tensor
 from torch.optim.adam import adam as torch_adam
 
 from ..errors import InvalidError, UnsupportedError
-from . import _optim_state, _torch_step
-from ._optim_state import MASTERS, WIDTHS, Packed
+from . import _optim_state, _sharded, _torch_step
+from ._optim_state import MASTERS, WIDTHS, Packed, Wide, is_wide
 from ._policy import AUTO, Policy, kept_from
 from ._report import Report
+from ._sharded import Part, Ranks
+from ._torch_step import Job
 
 _DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
-#: A parameter's state, itself, and contiguous memory of its values and of its gradient, alive until the step is done.
-_Job = tuple[Packed, Tensor, Tensor, Tensor]
+
+
+@dataclasses.dataclass
+class _Work:
+    """What one step has to do: all parameters in order, those of C as it takes them, those of torch's operations, and groups that are torch's own."""
+
+    settings: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
+    jobs: list[Job] = dataclasses.field(default_factory=list)  # of `tensors`
+    tensors: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
+    elsewhere: list[Job] = dataclasses.field(default_factory=list)
+    wide: list[tuple[dict[str, Any], list[Tensor]]] = dataclasses.field(default_factory=list)
 
 
 def bits_of(value: Any, moments: int) -> tuple[int, int] | None:
@@ -43,8 +55,12 @@ class Resident(torch.optim.Optimizer):
 
     ``state_bits``: width of each moment, 2, 3, 4, 5, 6 or 8; or 32 (or None), torch's own step. An option of each group. Tensors of fewer than
     ``small`` elements get ``small_bits`` where that is more. Rounding is unbiased and depends on ``seed``, the step, the parameter's place
-    and the element alone: not on threads or the CPU. Parameters in f32, bf16 or f16 (bf16 weights are rounded without bias), on a CPU by a kernel in C;
-    elsewhere the same arithmetic in torch's operations, which takes several passes over memory.
+    and the element alone: not on threads, the CPU or the number of ranks. Parameters in f32, bf16 or f16 (bf16 weights are rounded without bias), on a CPU by a kernel in C;
+    elsewhere the same arithmetic in torch's operations, which takes several passes over memory. Parameters of one dimension or none have no rows, and keep
+    moments in f32, as torch's class does; ``report()`` counts them.
+
+    Sharded parameters are FSDP2's (``fully_shard``): DTensors of whole rows, ``Shard(0)`` along one dimension of the mesh. All ranks step the same parameters; at few steps
+    they add integers up. ``state_dict()`` has DTensors then, for torch.distributed.checkpoint. Under DistributedDataParallel there is nothing to do.
 
     An element whose gradient is NaN, infinite or 2^40 and more stays as it is in that step, weight and moments; ``skipped`` counts
     them. ``state_dict()`` has codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of
@@ -69,6 +85,8 @@ class Resident(torch.optim.Optimizer):
                 raise UnsupportedError(f"{self._name}: {name} is not supported with state of a few bits; torch.optim.{self._name} has it")
         self.small, self.small_bits = small, self._bits(small_bits)
         self.skipped = self.rows_raised = 0
+        self._agreed = False  # ranks have compared what they step
+        self._exchanged = self._gradients = 0  # bytes, of sharded parameters
         self.policy = Policy(budget_bits, every, small)
         super().__init__(params, {**defaults, "policy": None})
 
@@ -108,14 +126,18 @@ class Resident(torch.optim.Optimizer):
         bits = None if self._stays_wide(group) else bits
         super().add_param_group(param_group)
         for i, p in enumerate(self.param_groups[-1]["params"]):
-            self._refuse(p, f"parameter {i} of group {len(self.param_groups) - 1}", bits)
+            name = f"parameter {i} of group {len(self.param_groups) - 1}"
+            self._refuse(p, name, bits)
+            if bits is not None:
+                _sharded.place_of(p, f"{self._name}: {name}")
+        self._agreed = False
         self.policy.forget(self)
 
     def _refuse(self, p: Tensor, name: str, bits: tuple[int, int] | None) -> None:
         if bits is None:
             return
-        if type(p) not in (torch.nn.Parameter, Tensor):
-            raise UnsupportedError(f"{self._name}: {name} is a {type(p).__name__}: only plain tensors have state of a few bits; give its group state_bits=32")
+        if type(p) not in (torch.nn.Parameter, Tensor) and not _sharded.is_dtensor(p):
+            raise UnsupportedError(f"{self._name}: {name} is a {type(p).__name__}: only plain tensors and DTensors have state of a few bits; give its group state_bits=32")
         if p.dtype not in _DTYPES or p.device.type == "meta" or p.layout != torch.strided:
             raise UnsupportedError(f"{self._name}: {name} is {p.dtype} on {p.device}: not supported with state of a few bits; give its group state_bits=32")
 
@@ -128,15 +150,48 @@ class Resident(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        settings: list[tuple[Any, ...]] = []
-        jobs: list[_Job] = []
-        tensors: list[tuple[Any, ...]] = []
-        elsewhere: list[_torch_step.Job] = []
-        wide: list[tuple[dict[str, Any], list[Tensor]]] = []
-        number = 0
+        if self._opens():
+            return loss
+        work = self._collect()
+        self._columns(work)
+        results = _optim_state.step(self._rule, work.settings, work.tensors) if work.tensors else []
+        self._finish(work.jobs + work.elsewhere, results + _torch_step.step(self._rule, work.settings, work.elsewhere))
+        self._exchanged += self.policy.after_step(self, work.settings, work.jobs, work.tensors)
+        for group, ps in work.wide:
+            self._wide_step(group, ps)
+        return loss
+
+    def _opens(self) -> bool:
+        """A step without a rate, gradients or state is how torch's helpers for checkpoints ask for a state to write into: it gets one, and counts for nothing."""
+        if any(float(g["lr"]) != 0 for g in self.param_groups) or any(self.state.values()):
+            return False
+        given = [p for g in self.param_groups for p in g["params"] if p.grad is not None and not p.grad.is_sparse]
+        moves = torch.tensor([int(any(bool(_sharded.local(p.grad).any()) for p in given))])
+        ranks = self._all_ranks()
+        self._exchanged += _sharded.add_up([(r, moves) for r in ranks])
+        if not given or int(moves):
+            return False
+        work = self._collect()
+        for group, ps in work.wide:
+            self._wide_step(group, ps)
+        self.policy.opened(self)
+        return True
+
+    def _all_ranks(self) -> list[Ranks]:
+        """Those of all sharded parameters that have state of a few bits, in order, each once."""
+        found: dict[int, Ranks] = {}
+        for _, p, name, group in self._each(self.param_groups):
+            if _sharded.is_dtensor(p) and not self._stays_wide(group):
+                _, ranks = _sharded.place_of(p, f"{self._name}: {name}")
+                if ranks is not None:
+                    found.setdefault(id(ranks.group), ranks)
+        return list(found.values())
+
+    def _collect(self) -> _Work:
+        work, number = _Work(), 0
         for gi, group in enumerate(self.param_groups):
             bits, stays_wide, wide_here = self._bits(group["state_bits"]), self._stays_wide(group), []
-            settings.append(self._settings(group))
+            work.settings.append(self._settings(group))
             for i, p in enumerate(group["params"]):
                 if p.grad is not None:
                     name = f"parameter {i} of group {gi}"
@@ -145,55 +200,84 @@ class Resident(torch.optim.Optimizer):
                     if stays_wide and not isinstance(self.state[p].get("packed"), Packed):
                         wide_here.append(p)
                     else:
-                        self._collect(p, name, bits, gi, number, jobs, tensors, elsewhere)
+                        self._add_job(work, p, name, bits, gi, number)
                 number += 1
             if wide_here:
-                wide.append((group, wide_here))
-        results = _optim_state.step(self._rule, settings, tensors) if tensors else []
-        jobs += [(j.packed, j.of, j.p, j.g) for j in elsewhere]
-        self._finish(jobs, results + _torch_step.step(self._rule, settings, elsewhere))
-        self.policy.after_step(self, settings, jobs, tensors)
-        for group, ps in wide:
-            self._wide_step(group, ps)
-        return loss
+                work.wide.append((group, wide_here))
+        return work
 
-    def _collect(
-        self, p: Tensor, name: str, bits: tuple[int, int] | None, group: int, number: int, jobs: list[_Job], tensors: list[tuple[Any, ...]],
-        elsewhere: list[_torch_step.Job],
-    ) -> None:  # fmt: skip
+    def _add_job(self, work: _Work, p: Tensor, name: str, bits: tuple[int, int] | None, group: int, number: int) -> None:
         self._refuse(p, name, (8, 8))
-        state = self.state[p]
-        if "packed" not in state:
-            if state.get(self._moments[0]) is not None:
-                raise InvalidError(f"{self._name}: {name} has f32 state and its group now asks for fewer bits: load_state_dict(state_dict()) converts it")
-            assert bits is not None
-            state["packed"] = Packed.empty(tuple(p.shape), self._widths(p, bits))
-        packed: Packed = state["packed"].to(p.device)
-        state["packed"] = packed
+        part, ranks = _sharded.place_of(p, f"{self._name}: {name}")
+        held = self._held(p, part, name, bits)
         assert p.grad is not None
-        if packed.shape != tuple(p.shape):
-            raise InvalidError(f"{self._name}: {name} has changed its shape from {packed.shape} to {tuple(p.shape)}")
         if p.grad.shape != p.shape:
             raise InvalidError(f"{self._name}: {name} has the shape {tuple(p.shape)} and its gradient {tuple(p.grad.shape)}")
         if p.grad.dtype not in _DTYPES:
             raise UnsupportedError(f"{self._name}: {name} has a gradient of {p.grad.dtype}")
-        here, grad = p.detach().contiguous(), p.grad.detach().contiguous()
-        rest = packed.keep_rest(MASTERS[self.param_groups[group]["master"]] if p.dtype == torch.bfloat16 else None)
-        if p.device.type != "cpu" or self._by_torch:
-            elsewhere.append(_torch_step.Job(packed, p, here, grad, group, number))
+        here = _sharded.local(p)
+        job = Job(held, p, here, here.contiguous(), _sharded.gradient_of(p, f"{self._name}: {name}").contiguous(), group, number, ranks)
+        rest = held.keep_rest(MASTERS[self.param_groups[group]["master"]] if p.dtype == torch.bfloat16 else None)
+        if here.device.type != "cpu" or self._by_torch:
+            work.elsewhere.append(job)
             return
-        jobs.append((packed, p, here, grad))
-        pointers = here.data_ptr(), grad.data_ptr(), *rest
-        tensors.append((packed.view(name), group, number, packed.step + 1, 0, _DTYPES[p.dtype], _DTYPES[grad.dtype], *pointers))
+        work.jobs.append(job)
+        pointers = job.p.data_ptr(), job.g.data_ptr(), *rest
+        work.tensors.append((held.view(name), group, number, held.step + 1, part.first, _DTYPES[p.dtype], _DTYPES[job.g.dtype], *pointers, 0))
 
-    def _finish(self, jobs: list[_Job], results: list[tuple[float, float, int, int]]) -> None:
-        unusable = 0
-        for (packed, p, here, _), (m_corr, v_corr, bad, raised) in zip(jobs, results, strict=True):
-            packed.m_corr, packed.v_corr, packed.step = m_corr, v_corr, packed.step + 1
-            if here.data_ptr() != p.data_ptr():
-                p.copy_(here)
+    def _held(self, p: Tensor, part: Part, name: str, bits: tuple[int, int] | None) -> Packed | Wide:
+        """The moments of a parameter, which begin here."""
+        state = self.state[p]
+        if is_wide(part.whole):
+            if state.get(self._moments[0]) is None:
+                Wide.open(state, p, self._moments)
+            if "step" not in state:
+                state["step"] = torch.tensor(1.0, dtype=torch.float32)
+            wide = Wide(state, p, part, self._moments)
+            if not wide.fits():
+                raise InvalidError(f"{self._name}: {name} has moments of another shape or type: load_state_dict(state_dict()) converts them")
+            return wide
+        if "packed" not in state:
+            if state.get(self._moments[0]) is not None:
+                raise InvalidError(f"{self._name}: {name} has f32 state and its group now asks for fewer bits: load_state_dict(state_dict()) converts it")
+            assert bits is not None
+            state["packed"] = Packed.empty(part, self._widths(p, bits))
+        packed: Packed = state["packed"].to(_sharded.local(p).device)
+        state["packed"] = packed
+        if packed.part != part:
+            raise InvalidError(f"{self._name}: {name} has changed its shape or its part from {packed.part} to {part}")
+        return packed
+
+    def _columns(self, work: _Work) -> None:
+        """Sums by column of parameters of which others have rows, where this step fits factors to them; and before that whether all ranks are about to do the same."""
+        jobs = [(job, i) for i, job in enumerate(work.jobs)] + [(job, -1) for job in work.elsewhere]
+        shared = [(job, i) for job, i in jobs if job.ranks is not None]
+        self._gradients += sum(job.held.part.total * job.g.element_size() for job, _ in shared)
+        due = [(job, i) for job, i in shared if job.held.fits_columns()]
+        if not self._agreed or due:
+            said = [(job.ranks, (job.number, job.held.part.whole, job.g.dtype, job.held.step, job.held.bits)) for job, _ in shared]
+            by_ranks = [(r, [what for ranks, what in said if ranks is not None and ranks.group is r.group]) for r in self._all_ranks()]
+            self._exchanged += _sharded.agree(self._name, by_ranks)
+            self._agreed = True
+        pieces = []
+        for job, i in due:
+            if i < 0:
+                job.sums = _torch_step.column_sums(job)
             else:
-                torch.autograd.graph.increment_version(p)  # autograd must hear of what C has written
+                job.sums = torch.empty((job.packed.cols, 2), dtype=torch.int64)
+                work.tensors[i] = (*work.tensors[i][:-1], job.sums.data_ptr())
+            pieces.append((job.ranks, job.sums))
+        if any(i >= 0 for _, i in due):
+            _optim_state.sums([work.tensors[i] for _, i in due if i >= 0])
+        self._exchanged += _sharded.add_up(pieces)
+
+    def _finish(self, jobs: list[Job], results: list[tuple[float, float, int, int]]) -> None:
+        unusable = 0
+        for job, (m_corr, v_corr, bad, raised) in zip(jobs, results, strict=True):
+            job.held.stepped(m_corr, v_corr)
+            if job.p.data_ptr() != job.here.data_ptr():
+                job.here.copy_(job.p)
+            torch.autograd.graph.increment_version(job.of)  # autograd must hear of what C has written
             unusable += bad
             self.rows_raised += raised
         if unusable and not self.skipped:
@@ -229,15 +313,17 @@ class Resident(torch.optim.Optimizer):
             state = self.state.get(p, {})
             if "packed" in state:
                 old: Packed = state["packed"]
-                new = old.coded(self._widths(p, bits), int(self.param_groups[group]["seed"]), before + i, f"parameter {i} of group {group}")
-                state["packed"] = new
+                name = f"parameter {i} of group {group}"
+                _, ranks = _sharded.place_of(p, name)
+                state["packed"] = old.coded(ranks, self._widths(p, bits), int(self.param_groups[group]["seed"]), before + i, name)
         self.param_groups[group]["state_bits"] = state_bits
 
     # ---- what it holds ----
 
     def report(self) -> Report:
-        """Bytes and average bits of a moment and each parameter's widths, everything counted that is kept for them. With "auto" ``policy`` has
-        the budget, its groups' average and the last changes. ``print(optimizer.report())`` is a table."""
+        """Bytes and average bits of a moment and each parameter's widths, everything counted that is kept for them, on this rank. With "auto" ``policy`` has
+        the budget, its groups' average and the last changes; of sharded parameters ``sharded`` has the bytes that were exchanged, and those of whole gradients.
+        ``print(optimizer.report())`` is a table."""
         rows, kept, numel = [], 0, 0
         for gi, group in enumerate(self.param_groups):
             for i, p in enumerate(group["params"]):
@@ -245,14 +331,17 @@ class Resident(torch.optim.Optimizer):
                 if isinstance(state.get("packed"), Packed):
                     nbytes, bits = state["packed"].nbytes, state["packed"].bits[: len(self._moments)]
                 elif state:
-                    nbytes, bits = sum(t.nbytes for t in state.values() if t is not None), (32,) * len(self._moments)
+                    nbytes, bits = sum(_sharded.local(t).nbytes for t in state.values() if t is not None), (32,) * len(self._moments)
                 else:
                     continue
                 rows.append({"group": gi, "index": i, "shape": tuple(p.shape), "bits": bits, "bytes": nbytes})
-                kept, numel = kept + nbytes, numel + p.numel()
+                kept, numel = kept + nbytes, numel + _sharded.local(p).numel()
         kept += self.policy.nbytes()
         average = 8.0 * kept / numel / len(self._moments) if numel else 0.0
         out = Report(bytes=kept, bits=average, skipped=self.skipped, rows_raised=self.rows_raised, parameters=rows)
+        ranks = self._all_ranks()
+        if ranks:
+            out["sharded"] = {"ranks": max(r.size for r in ranks), "exchanged": self._exchanged, "gradients": self._gradients}
         policy = self.policy.report(self)
         if policy is not None:
             out["policy"] = policy
@@ -262,16 +351,31 @@ class Resident(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         self.policy.hold(self)
-        own = {k: self.__dict__[k] for k in ("small", "small_bits", "skipped", "rows_raised", "policy")}
+        own = {k: self.__dict__[k] for k in ("small", "small_bits", "skipped", "rows_raised", "policy", "_agreed", "_exchanged", "_gradients")}
         return {**super().__getstate__(), **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "policy" not in self.__dict__ and "small" in self.__dict__:  # pickled before there were policies
             self.policy = Policy(4.0, 100, self.small)
+        for name in ("_agreed", "_exchanged", "_gradients"):
+            self.__dict__.setdefault(name, 0)
         for group in self.param_groups:
             group.setdefault("master", None)
             group.setdefault("policy", None)
+        for number, p, name, group in self._each(self.param_groups):
+            packed = self.state.get(p, {}).get("packed")
+            if isinstance(packed, Packed) and packed.in_blocks:  # pickled when they had no rows
+                self.state[p] = self._one_in(packed.codes(p, self._moments), p, name, group, number)
+
+    @staticmethod
+    def _each(groups: list[dict[str, Any]]) -> Iterator[tuple[int, Tensor, str, dict[str, Any]]]:
+        """Number, parameter, what errors call it, and group."""
+        number = 0
+        for gi, group in enumerate(groups):
+            for i, p in enumerate(group["params"]):
+                yield number, p, f"parameter {i} of group {gi}", group
+                number += 1
 
     def state_dict(self) -> dict[str, Any]:
         params = [p for group in self.param_groups for p in group["params"]]
@@ -279,45 +383,47 @@ class Resident(torch.optim.Optimizer):
         out: dict[str, Any] = super().state_dict()
         for k, state in out["state"].items():
             p = params[k] if isinstance(k, int) and k < len(params) else k
-            out["state"][k] = self._out(state, numbers.get(id(p), -1))
+            out["state"][k] = self._out(state, p, numbers.get(id(p), -1))
         for group in out["param_groups"]:
             group["policy"] = copy.copy(group["policy"])  # the optimizer goes on writing into its own
         return out
 
-    def _out(self, state: dict[str, Any], number: int) -> dict[str, Any]:
-        return {**state["packed"].codes(self._moments), **self.policy.kept(self, number)} if "packed" in state else state
+    def _out(self, state: dict[str, Any], p: Any, number: int) -> dict[str, Any]:
+        return {**state["packed"].codes(p, self._moments), **self.policy.kept(self, number)} if "packed" in state else state
 
     def ckpress_state(self, p: Tensor) -> dict[str, Any]:
         """What a checkpoint holds of one parameter's state."""
-        return self._out(self.state[p], self.policy.number_of(self, p))
+        return self._out(self.state[p], p, self.policy.number_of(self, p))
+
+    def ckpress_exact(self, group: dict[str, Any]) -> bool:
+        """Whether a checkpoint keeps a group's state as it is, whatever its profile: all of it, where there are codes."""
+        return not self._stays_wide(group)
 
     def ckpress_take(self, states: dict[Tensor, dict[str, Any]]) -> None:
         """State that a checkpoint gave back, in the place of all that is here."""
-        new: dict[Tensor, dict[str, Any]] = {}
-        number = 0
-        for gi, group in enumerate(self.param_groups):
-            for i, p in enumerate(group["params"]):
-                if p in states:
-                    new[p] = self._one_in(states[p], p, f"parameter {i} of group {gi}", group, number)
-                number += 1
+        new = {p: self._one_in(states[p], p, name, group, number) for number, p, name, group in self._each(self.param_groups) if p in states}
         self.state.clear()
         self.state.update(new)
+        self._agreed = False
         self.policy.reload()
 
     def torch_state_dict(self) -> dict[str, Any]:
         """The state as ``load_state_dict`` of torch's class takes it, moments in f32."""
+        params = [p for group in self.param_groups for p in group["params"]]
         out: dict[str, Any] = super().state_dict()
         for k, state in out["state"].items():
             if "packed" in state:
-                out["state"][k] = self._as_torchs(state["packed"])
+                out["state"][k] = self._as_torchs(state["packed"], params[k])
+            elif "step" in state and is_wide(params[k].shape):
+                out["state"][k] = {key: state[key] for key in (("step",) if self._counts_steps else ()) + self._moments}
         for group in out["param_groups"]:
             del group["state_bits"], group["seed"], group["master"], group["policy"]
             group.update(self._torchs)
         return out
 
-    def _as_torchs(self, packed: Packed) -> dict[str, Any]:
+    def _as_torchs(self, packed: Packed, p: Tensor) -> dict[str, Any]:
         step = {"step": torch.tensor(float(packed.step), dtype=torch.float32)} if self._counts_steps else {}
-        return {**step, **dict(zip(self._moments, packed.moments(), strict=False))}
+        return {**step, **{k: _sharded.like(p, t, packed.part.whole) for k, t in zip(self._moments, packed.moments(), strict=False)}}
 
     @torch._disable_dynamo
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -337,16 +443,16 @@ class Resident(torch.optim.Optimizer):
         state = self._state_in(state_dict["state"], saved, groups)
         self.policy.check(groups)
         self.__setstate__({"state": state, "param_groups": groups})
+        self._agreed = False
         self.policy.reload()
         for post in self._optimizer_load_state_dict_post_hooks.values():
             post(self)
 
     def _state_in(self, saved: dict[Any, Any], ids: Iterable[dict[str, Any]], groups: list[dict[str, Any]]) -> dict[Any, Any]:
-        params = [(p, f"parameter {i} of group {gi}", g) for gi, g in enumerate(groups) for i, p in enumerate(g["params"])]
         names = [n for g in ids for n in g["params"]]
         known = set(names)
         state: dict[Any, Any] = {k: copy.deepcopy(v) for k, v in saved.items() if k not in known}
-        for number, (key, (p, name, group)) in enumerate(zip(names, params, strict=True)):
+        for key, (number, p, name, group) in zip(names, self._each(groups), strict=True):
             if saved.get(key):
                 state[p] = self._one_in(saved[key], p, name, group, number)
         result = type(self.state)(dict)
@@ -354,25 +460,40 @@ class Resident(torch.optim.Optimizer):
         return result
 
     def _one_in(self, saved: dict[str, Any], p: Tensor, name: str, group: dict[str, Any], number: int) -> dict[str, Any]:
-        bits, shape = self._bits(group["state_bits"]), tuple(p.shape)
+        bits = self._bits(group["state_bits"])
+        part, ranks = _sharded.place_of(p, f"{self._name}: {name}")
+        coded, correction = None, None
         if f"{self._moments[0]}_code" in saved:
-            packed = Packed.from_codes(shape, saved, self._moments, name)
-            if bits is not None:
-                packed.kept = kept_from(saved.get("policy"), name)
-                return {"packed": packed}
-            saved = self._as_torchs(packed)
+            coded = Packed.from_codes(p, part, saved, self._moments, name)
+            coded.kept = kept_from(_sharded.whole(saved.get("policy")), name)
+            if bits is not None and not coded.in_blocks:
+                return {"packed": coded}
+            correction, saved = (coded.m_corr, coded.v_corr), self._moments_of(coded, p, part)
         wanted = ("step", *self._moments) if self._counts_steps else self._moments
         if not set(wanted) <= saved.keys():
             raise InvalidError(f"{self._name}: {name}: neither this class's state nor a torch.optim.{self._name}'s: {sorted(saved)}")
-        moments = [saved[k] for k in self._moments]
-        if moments[0] is None:  # torch's SGD before it needs a momentum
+        if saved[self._moments[0]] is None:  # torch's SGD before it needs a momentum
             return {}
-        steps = float(saved.get("step", 1))
-        if bits is None:
-            step = {"step": torch.tensor(steps, dtype=torch.float32)} if self._counts_steps else {}
-            return {**step, **{k: t.detach().to(p, copy=True) for k, t in zip(self._moments, moments, strict=True)}}
-        correction = self._correction(group, steps)
-        return {"packed": Packed.from_moments(shape, self._widths(p, bits, fresh=True), moments, int(steps), correction, int(group["seed"]), number, name)}
+        moments, steps = [_sharded.here(saved[k], p, part) for k in self._moments], float(_sharded.whole(saved.get("step", 1)))
+        if bits is None or is_wide(part.whole):
+            dtype = torch.float32 if bits is not None else p.dtype
+            out = _optim_state.wide_state(saved, p, part, dict(zip(self._moments, moments, strict=True)), dtype, f"{self._name}: {name}")
+            if self._counts_steps or bits is not None:
+                out["step"] = torch.tensor(steps, dtype=torch.float32)
+            if bits is None:
+                out.pop("master_rest", None)
+            return out
+        widths = coded.bits if coded is not None else self._widths(p, bits, fresh=True)
+        packed = Packed.from_moments(part, ranks, widths, moments, int(steps), correction or self._correction(group, steps), int(group["seed"]), number, name)
+        if coded is not None:
+            packed.kept, packed.rest = coded.kept, _sharded.here(coded.rest, p, part)
+        return {"packed": packed}
+
+    def _moments_of(self, coded: Packed, p: Tensor, part: Part) -> dict[str, Any]:
+        """Of codes whose parameter has none now, as torch would have them."""
+        rest = {} if coded.rest is None else {"master_rest": coded.rest}
+        moments = {k: _sharded.here(t, p, part) for k, t in zip(self._moments, coded.moments(), strict=False)}
+        return {"step": torch.tensor(float(coded.step), dtype=torch.float32), **moments, **rest}
 
 
 class Adam(Resident):
@@ -456,7 +577,8 @@ class AdamW(Adam):
 
     ``state_bits``: widths of m and v, each 2, 3, 4, 5, 6 or 8; or 32, torch's own step. An option of each group. Tensors of fewer than
     ``small`` elements get ``small_bits`` where that is more. Rounding is unbiased and depends on ``seed``, the step, the parameter's place
-    and the element alone: not on threads or the CPU. Parameters on a CPU, in f32, bf16 or f16 (bf16 weights are rounded without bias).
+    and the element alone: not on threads, the CPU or the number of ranks. Parameters on a CPU, in f32, bf16 or f16 (bf16 weights are rounded without bias);
+    those of one dimension or none keep moments in f32. DistributedDataParallel and FSDP2 (``fully_shard``) need no more than they do; see :class:`Resident`.
 
     ``state_bits="auto"``: widths of each tensor's m and v follow what the training does, ``budget_bits`` on average over all groups that say "auto", with
     everything counted that is kept for them; never more, unless the least widths take more (a warning says so). In ``every`` steps each tensor is looked at once; the next round gives bits where they do the most: up at once,

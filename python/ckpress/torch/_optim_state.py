@@ -14,9 +14,12 @@ from torch import Tensor
 
 from .. import _core
 from ..errors import InvalidError
+from . import _sharded
+from ._sharded import Part
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
-BLOCK = 256  # elements of a row where there are no rows to go by
+BLOCK = 256  # elements under a factor where a row has a multiple of them, and there are no columns
+WIDE_ROW = 1024  # elements that a step takes at a time where there are no rows
 MOMENTUM_BLOCK = 64  # elements under one factor of a momentum without v
 
 #: Options `master`: what is kept of a bf16 weight's further bits.
@@ -51,11 +54,16 @@ def step(rule: str, settings: list[tuple[Any, ...]], tensors: list[tuple[Any, ..
         return getattr(_engine(), rule)(settings, tensors)  # type: ignore[no-any-return]
 
 
+def sums(tensors: list[tuple[Any, ...]]) -> None:
+    """Sums by column of parameters, given as to step()."""
+    with _lock:
+        _engine().sums([(0.0, 0.0, 0.0, 0.0, 0.0, False, False, 0)] * (1 + max(t[1] for t in tensors)), tensors)
+
+
 def recode(packed: Packed, bits: tuple[int, int], settings: list[tuple[Any, ...]], tensor: tuple[Any, ...]) -> None:
     """Codes of a parameter, given as to step(), in other widths; nothing but the new codes is allocated."""
-    cols, _ = layout(packed.shape)
     new = [
-        have if b == was else torch.empty(_core.Optim.state_bytes(packed.numel, cols, b), dtype=torch.uint8)
+        have if b == was else torch.empty(_core.Optim.state_bytes(packed.numel, packed.cols, b), dtype=torch.uint8)
         for have, was, b in zip((packed.m, packed.v), packed.bits, bits, strict=True)
     ]
     with _lock:
@@ -64,12 +72,22 @@ def recode(packed: Packed, bits: tuple[int, int], settings: list[tuple[Any, ...]
     packed.bits = bits
 
 
+def is_wide(shape: torch.Size | tuple[int, ...]) -> bool:
+    """Whether moments stay f32: what has no rows may be cut anywhere, so that no factors could be the same however it is."""
+    return len(shape) < 2
+
+
 def layout(shape: tuple[int, ...]) -> tuple[int, bool]:
-    """Elements of a row, and whether columns have factors too. From the shape of the whole parameter alone."""
-    numel = math.prod(shape)
-    if len(shape) >= 2 and shape[0] >= 16 and numel // shape[0] >= 32:
-        return numel // shape[0], True
-    return max(1, min(BLOCK, numel)), False
+    """Elements under a factor, and whether columns have factors too. From the shape of the whole parameter alone, and never across rows of its first dimension."""
+    cols = max(1, math.prod(shape[1:]))
+    if shape[0] >= 16 and cols >= 32:
+        return cols, True
+    return BLOCK if cols % BLOCK == 0 else cols, False
+
+
+def blocks(shape: tuple[int, ...]) -> int:
+    """Elements under a factor as it was in states that have no rows."""
+    return max(1, min(BLOCK, math.prod(shape)))
 
 
 def factors(numel: int, cols: int, alone: bool) -> int:
@@ -78,11 +96,84 @@ def factors(numel: int, cols: int, alone: bool) -> int:
     return whole * -(-cols // MOMENTUM_BLOCK) + -(-rest // MOMENTUM_BLOCK) if alone else whole + (rest != 0)
 
 
+def rest_as(rest: Tensor | None, dtype: torch.dtype | None, shape: tuple[int, ...], device: torch.device) -> Tensor | None:
+    """Further bits of weights in that type, or none."""
+    if dtype is None:
+        return None
+    if rest is None:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    if rest.dtype == dtype:
+        return rest
+    wide = rest.to(torch.int16)
+    return wide * 256 if dtype == torch.int16 else ((wide.int() + 128) >> 8).clamp(max=127).to(dtype)
+
+
+class Wide:
+    """Moments in f32 of a parameter that has no rows, as torch keeps them, for as long as a step takes: the memory is a state's."""
+
+    def __init__(self, state: dict[str, Any], p: Tensor, part: Part, moments: tuple[str, ...]) -> None:
+        self.state, self.of, self.part = state, p, part
+        self.moments = [_sharded.local(state[k]) for k in moments]
+        self.bits = (32, 32 if len(moments) > 1 else 0)
+        self.step = int(state["step"])
+        self.m_corr, self.v_corr = float(self.step != 0), 0.0  # a momentum begins as the first gradient
+        rest = state.get("master_rest")
+        self.rest = None if rest is None else _sharded.local(rest)
+
+    def fits(self) -> bool:
+        return all(t.shape == self.part.shape and t.dtype == torch.float32 for t in self.moments)
+
+    @staticmethod
+    def open(state: dict[str, Any], p: Tensor, moments: tuple[str, ...]) -> None:
+        """The state before the first step."""
+        state["step"] = torch.tensor(0.0, dtype=torch.float32)
+        state.update({k: torch.zeros_like(p, dtype=torch.float32, memory_format=torch.contiguous_format).detach() for k in moments})
+
+    def view(self, name: str | None = None) -> tuple[Any, ...]:
+        v = self.moments[1].data_ptr() if len(self.moments) > 1 else 0
+        numel = self.part.numel
+        return (name, numel, max(1, min(WIDE_ROW, numel)), *self.bits, self.moments[0].data_ptr(), v, 0, 0, self.m_corr, self.v_corr)
+
+    def keep_rest(self, dtype: torch.dtype | None) -> tuple[int, int]:
+        rest = rest_as(self.rest, dtype, self.part.shape, self.moments[0].device)
+        if rest is not self.rest:
+            self.rest = rest
+            self.state.pop("master_rest", None)
+            if rest is not None:
+                self.state["master_rest"] = _sharded.like(self.of, rest, self.part.whole)
+        return _rest_of(rest)
+
+    def fits_columns(self) -> bool:
+        return False
+
+    def stepped(self, m_corr: float, v_corr: float) -> None:
+        self.state["step"].fill_(self.step + 1)
+
+
+def wide_state(saved: dict[str, Any], p: Tensor, part: Part, moments: dict[str, Tensor], dtype: torch.dtype, name: str) -> dict[str, Any]:
+    """A state of moments that have no codes, in memory of its own."""
+    for t in moments.values():
+        if tuple(t.shape) != part.shape:
+            raise InvalidError(f"{name}: moments of shape {tuple(t.shape)} for a parameter of shape {part.shape}")
+    out: dict[str, Any] = {k: _sharded.like(p, t.detach().to(p.device, dtype, copy=True), part.whole) for k, t in moments.items()}
+    rest = _sharded.here(saved.get("master_rest"), p, part)
+    if rest is not None:
+        if tuple(rest.shape) != part.shape or rest.dtype not in MASTERS.values():
+            raise InvalidError(f"{name}: master_rest of {tuple(rest.shape)} and {rest.dtype}")
+        out["master_rest"] = _sharded.like(p, rest.detach().to(p.device, copy=True), part.whole)
+    return out
+
+
+def _rest_of(rest: Tensor | None) -> tuple[int, int]:
+    return (0, 0) if rest is None else (8 * rest.element_size(), rest.data_ptr())
+
+
 @dataclasses.dataclass
 class Packed:
     """What stays in memory. Tensors and numbers only, so that it can be copied and pickled. A momentum alone is m: v has 0 bits and no memory."""
 
-    shape: tuple[int, ...]
+    part: Part
+    cols: int
     bits: tuple[int, int]
     m: Tensor
     v: Tensor
@@ -97,16 +188,40 @@ class Packed:
     FIXED: ClassVar[int] = 3 * 8  # bytes of step and corrections
 
     @classmethod
-    def empty(cls, shape: tuple[int, ...], bits: tuple[int, int]) -> Packed:
-        numel, (cols, has_cols) = math.prod(shape), layout(shape)
-        m, v = (torch.zeros(_core.Optim.state_bytes(numel, cols, b), dtype=torch.uint8) for b in bits)
-        row = torch.zeros(factors(numel, cols, bits[1] == 0), dtype=torch.uint8)
+    def empty(cls, part: Part, bits: tuple[int, int], cols: int = 0) -> Packed:
+        """`cols`: in blocks as states were that have no rows."""
+        by_shape, has_cols = layout(part.whole) if not cols else (cols, False)
+        m, v = (torch.zeros(_core.Optim.state_bytes(part.numel, by_shape, b), dtype=torch.uint8) for b in bits)
+        row = torch.zeros(factors(part.numel, by_shape, bits[1] == 0), dtype=torch.uint8)
         has_cols = has_cols and bits[1] != 0
-        return cls(shape, bits, m, v, row, torch.zeros(cols, dtype=torch.int8) if has_cols else None)
+        return cls(part, by_shape, bits, m, v, row, torch.zeros(by_shape, dtype=torch.int8) if has_cols else None)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "part" not in state:  # pickled when parameters had no parts
+            shape = state.pop("shape")
+            cols = layout(shape)[0] if state["col"] is not None or (len(shape) > 1 and layout(shape)[1]) else blocks(shape)
+            state = {**state, "part": Part.all_of(shape), "cols": cols}
+        self.__dict__.update(state)
+
+    @property
+    def in_blocks(self) -> bool:
+        """As they were in states that have no rows: such codes are for reading alone."""
+        return is_wide(self.part.whole) or self.cols != layout(self.part.whole)[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.part.shape
 
     @property
     def numel(self) -> int:
-        return math.prod(self.shape)
+        return self.part.numel
+
+    def fits_columns(self) -> bool:
+        """ckp_optim_sums_due, of the next step."""
+        return self.col is not None and self.part.total > self.cols and (self.v_corr == 0.0 or self.step + 1 & self.step == 0)
+
+    def stepped(self, m_corr: float, v_corr: float) -> None:
+        self.m_corr, self.v_corr, self.step = m_corr, v_corr, self.step + 1
 
     @property
     def nbytes(self) -> int:
@@ -123,50 +238,72 @@ class Packed:
 
     def view(self, name: str | None = None) -> tuple[Any, ...]:
         """As _core takes it."""
-        cols, _ = layout(self.shape)
         col = self.col.data_ptr() if self.col is not None else 0
         pointers = self.m.data_ptr(), self.v.data_ptr(), self.row.data_ptr(), col
-        return (name, self.numel, cols, *self.bits, *pointers, self.m_corr, self.v_corr)
+        return (name, self.numel, self.cols, *self.bits, *pointers, self.m_corr, self.v_corr)
 
     def keep_rest(self, dtype: torch.dtype | None) -> tuple[int, int]:
         """From now on further bits of that many bits, or none; their width and address, as _core takes them."""
-        if dtype is None:
-            self.rest = None
-            return 0, 0
-        if self.rest is None:
-            self.rest = torch.zeros(self.shape, dtype=dtype, device=self.m.device)
-        elif self.rest.dtype != dtype:
-            wide = self.rest.to(torch.int16)
-            self.rest = wide * 256 if dtype == torch.int16 else ((wide.int() + 128) >> 8).clamp(max=127).to(dtype)
-        return 8 * self.rest.element_size(), self.rest.data_ptr()
+        self.rest = rest_as(self.rest, dtype, self.shape, self.m.device)
+        return _rest_of(self.rest)
 
     # ---- codes of the parameter's own shape ----
 
-    def codes(self, moments: tuple[str, ...]) -> dict[str, Tensor]:
-        """For a state_dict: m's and v's codes in uint8 of the parameter's shape (m's modulo 256), and small tensors."""
+    def codes(self, p: Tensor, moments: tuple[str, ...]) -> dict[str, Tensor]:
+        """For a state_dict: m's and v's codes in uint8 of the parameter's shape (m's modulo 256), factors of rows (of those without columns as (rows, factors
+        of each)), all placed as the parameter is; and small tensors."""
         if self.m.device.type != "cpu":
             small = ("bits", "correction", "step")
-            return {k: t if k in small else t.to(self.m.device) for k, t in self.to("cpu").codes(moments).items()}
-        cols, _ = layout(self.shape)
-        out = {}
+            return {k: t if k in small else t.to(self.m.device) for k, t in self.to("cpu").codes(p, moments).items()}
+        out, shape = {}, self.part.whole
         for moment, packed, bits, signed in zip(moments, (self.m, self.v), self.bits, (True, False), strict=False):
-            code = out[f"{moment}_code"] = torch.empty(self.shape, dtype=torch.uint8)
-            _core.Optim.unpack(code.data_ptr(), packed.data_ptr(), self.numel, cols, bits, signed)
-        out["row_factor"] = self.row.clone()
+            code = torch.empty(self.shape, dtype=torch.uint8)
+            _core.Optim.unpack(code.data_ptr(), packed.data_ptr(), self.numel, self.cols, bits, signed)
+            out[f"{moment}_code"] = _sharded.like(p, code, shape)
+        row = self.row.clone()
+        if self.col is not None or self.in_blocks:
+            out["row_factor"] = _sharded.like(p, row, shape[:1])
+        else:
+            each = self._factors_of_a_row(shape, self.cols, self.bits[1] == 0)
+            out["row_factor"] = _sharded.like(p, row.view(self.part.rows, each), (shape[0], each))
         if self.col is not None:
             out["col_factor"] = self.col.clone()
         if self.rest is not None:
-            out["master_rest"] = self.rest.clone()
+            out["master_rest"] = _sharded.like(p, self.rest.clone(), shape)
         out["bits"] = torch.tensor(self.bits, dtype=torch.uint8)
         out["correction"] = torch.tensor([self.m_corr, self.v_corr], dtype=torch.float64)
         out["step"] = torch.tensor(float(self.step), dtype=torch.float32)
         return out
 
+    @staticmethod
+    def _factors_of_a_row(shape: tuple[int, ...], cols: int, alone: bool) -> int:
+        return factors(math.prod(shape[1:]), cols, alone)
+
     @classmethod
-    def from_codes(cls, shape: tuple[int, ...], saved: dict[str, Any], moments: tuple[str, ...], name: str) -> Packed:
-        """The reverse, with the widths that were saved; everything is looked at before it is used."""
-        numel, (cols, has_cols) = math.prod(shape), layout(shape)
-        alone = len(moments) == 1
+    def from_codes(cls, p: Tensor, part: Part, saved: dict[str, Any], moments: tuple[str, ...], name: str) -> Packed:
+        """The reverse, with the widths that were saved; everything is looked at before it is used. What was saved in blocks without rows comes whole."""
+        alone, shape = len(moments) == 1, part.whole
+        row = saved.get("row_factor")
+        has_cols = not is_wide(shape) and layout(shape)[1] and not alone
+        cols = 0
+        if is_wide(shape) or (isinstance(row, Tensor) and row.dim() == 1 and not layout(shape)[1] and layout(shape)[0] != BLOCK):
+            part, cols = Part.all_of(shape), blocks(shape)
+        saved = {k: _sharded.whole(t) if k in ("bits", "correction", "step", "col_factor") or cols else t for k, t in saved.items()}
+        if not cols:
+            if isinstance(row, Tensor) and not has_cols:
+                each = cls._factors_of_a_row(shape, layout(shape)[0], alone)
+                if row.dim() == 1 and row.numel() == shape[0] * each:
+                    saved["row_factor"] = _sharded.whole(row).reshape(shape[0], each)
+            rows = (*(f"{k}_code" for k in moments), "row_factor", "master_rest")
+            saved = {k: _sharded.here(t, p, part) if k in rows else t for k, t in saved.items()}
+            if isinstance(saved.get("row_factor"), Tensor) and not has_cols:
+                saved["row_factor"] = saved["row_factor"].reshape(-1)
+        return cls._from_codes(part, saved, moments, name, cols)
+
+    @classmethod
+    def _from_codes(cls, part: Part, saved: dict[str, Any], moments: tuple[str, ...], name: str, blocks_of: int) -> Packed:
+        shape, numel, alone = part.shape, part.numel, len(moments) == 1
+        cols, has_cols = (blocks_of, False) if blocks_of else layout(part.whole)
         has_cols = has_cols and not alone
         code = [_wanted(saved, f"{k}_code", shape, torch.uint8, name) for k in moments]
         row = _wanted(saved, "row_factor", (factors(numel, cols, alone),), torch.uint8, name)
@@ -183,7 +320,7 @@ class Packed:
         signed = code[0].view(torch.int8)
         if numel and (int(signed.to(torch.int16).abs().max()) >= 1 << (bits[0] - 1) or (not alone and int(code[1].max()) >= 1 << bits[1])):
             raise InvalidError(f"{name}: codes that {bits} bits do not have")
-        out = cls.empty(shape, (bits[0], bits[1]))
+        out = cls.empty(part, (bits[0], bits[1]), blocks_of)
         if "master_rest" in saved:
             out.rest = _wanted(saved, "master_rest", shape, getattr(saved["master_rest"], "dtype", None), name).clone()
             if out.rest.dtype not in MASTERS.values():
@@ -205,23 +342,34 @@ class Packed:
 
     @classmethod
     def from_moments(
-        cls, shape: tuple[int, ...], bits: tuple[int, int], moments: list[Tensor], steps: int, correction: tuple[float, float], seed: int, number: int, name: str
+        cls, part: Part, ranks: _sharded.Ranks | None, bits: tuple[int, int], moments: list[Tensor], steps: int, correction: tuple[float, float], seed: int, number: int, name: str
     ) -> Packed:
+        """`ranks` that have the rest of the parameter do the same at the same time."""
         for t in moments:
-            if tuple(t.shape) != shape:
-                raise InvalidError(f"{name}: moments of shape {tuple(t.shape)} for a parameter of shape {shape}")
-        out = cls.empty(shape, bits)
+            if tuple(t.shape) != part.shape:
+                raise InvalidError(f"{name}: moments of shape {tuple(t.shape)} for a parameter of shape {part.shape}")
+        out = cls.empty(part, bits)
         out.step, (out.m_corr, out.v_corr) = steps, correction
         if steps:
             moments = [t.detach().to("cpu", torch.float32).contiguous() for t in moments]
-            _core.Optim.write(out.view(name), seed, number, steps, moments[0].data_ptr(), moments[1].data_ptr() if len(moments) > 1 else 0)
+            sums = out._sums_of(moments[1], ranks) if out.col is not None and ranks is not None and part.total > out.cols else None
+            at = out.part.first, 0 if sums is None else sums.data_ptr()
+            _core.Optim.write(out.view(name), seed, number, steps, moments[0].data_ptr(), moments[1].data_ptr() if len(moments) > 1 else 0, *at)
         return out
 
-    def coded(self, bits: tuple[int, int], seed: int, number: int, name: str) -> Packed:
+    def _sums_of(self, v: Tensor, ranks: _sharded.Ranks) -> Tensor:
+        """Of v's exponents by column, over all ranks."""
+        bits = v.view(-1, self.cols).view(torch.int32) & 0x7FFFFFFF
+        counted = (bits != 0) & (bits < 0x7F800000)
+        sums = torch.stack([torch.where(counted, bits >> 23, 0).sum(0, dtype=torch.int64), counted.sum(0, dtype=torch.int64)], 1).contiguous()
+        _sharded.add_up([(ranks, sums)])
+        return sums
+
+    def coded(self, ranks: _sharded.Ranks | None, bits: tuple[int, int], seed: int, number: int, name: str) -> Packed:
         """The same moments in other widths."""
         if bits == self.bits:
             return self
-        out = Packed.from_moments(self.shape, bits, self.moments(), self.step, (self.m_corr, self.v_corr), seed, number, name)
+        out = Packed.from_moments(self.part, ranks, bits, self.moments(), self.step, (self.m_corr, self.v_corr), seed, number, name)
         out.rest = self.rest
         return out
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from .. import _core
 from ..errors import InvalidError
-from . import _optim_state
-from ._optim_state import Packed, layout
+from . import _optim_state, _sharded
+from ._optim_state import Packed, is_wide, layout
 
 AUTO = (0, 0)  # in the place of widths: the policy's
 HISTORY = 256
@@ -40,7 +40,8 @@ class Policy:
     """Rounds over the parameters of groups with ``state_bits="auto"``.
 
     What is kept lies in C while steps run, in a parameter's ``Packed.kept`` when C's part is dropped, and in a group's ``policy`` what is shared.
-    ``reduce`` is where the parts of a sharded parameter would be added up: called with the statistics of a step's visits, int64 (visits, sums), in place.
+    What is seen of a sharded parameter is added up over its ranks, so that all decide the same. ``reduce`` is for those who know of more parts: called with the
+    statistics of a step's visits, int64 (visits, sums), in place.
     """
 
     shared_bytes, item_bytes = _core.Policy.nbytes()
@@ -74,6 +75,9 @@ class Policy:
                 number += 1
 
     def _item(self, p: Tensor, bits: tuple[int, int], follows: bool) -> tuple[int, int, int, int, int, bool]:
+        """Of the whole parameter, whoever has it."""
+        if is_wide(p.shape):
+            return 0, 1, 2 * 4 * p.numel() + 4 + self.item_bytes, 8, 8, False  # nothing of it has a width
         cols, has_cols = layout(tuple(p.shape))
         fixed = -(-p.numel() // cols) + (cols if has_cols else 0) + Packed.FIXED + self.item_bytes
         return p.numel(), cols, fixed, *bits, follows
@@ -83,12 +87,13 @@ class Policy:
         return max(0, self.budget * numel // 4096 - self.shared_bytes)  # two moments, in bytes, of parts of 1024 bits
 
     def _start(self, groups: list[dict[str, Any]], widths: _Widths, state: dict[Any, Any]) -> tuple[int, int]:
-        items = []
+        items, numel = [], 0
         for _, _, p in self._all(groups):
+            numel += p.numel()
             packed, small = state.get(p, {}).get("packed"), p.numel() < self.small
             bits = packed.bits if packed is not None else widths(p, (2, 2)) if small else (2, 2)
             items.append(self._item(p, bits, packed is None and not small))
-        return _core.Policy(items).start(self._bytes(sum(t[0] for t in items)))
+        return _core.Policy(items).start(self._bytes(numel))
 
     def admit(self, groups: list[dict[str, Any]], widths: _Widths, state: dict[Any, Any]) -> tuple[int, int]:
         """Widths of parameters that this step gives their first state, beside those that have theirs."""
@@ -125,28 +130,29 @@ class Policy:
         return self.core if self.numbers else None
 
     def _make(self, groups: list[dict[str, Any]], state: dict[Any, Any]) -> None:
-        found = [(n, p, state[p]["packed"]) for n, _, p in self._all(groups) if isinstance(state.get(p, {}).get("packed"), Packed)]
+        found = [(n, p, state[p].get("packed")) for n, _, p in self._all(groups) if state.get(p)]
         shared = next((g["policy"] for g in groups if g.get("policy") is not None), None)
         if shared is not None:
             self._take_shared(shared)
-        items = [self._item(p, packed.bits, p.numel() >= self.small) for _, p, packed in found]
+        items = [self._item(p, (8, 8) if packed is None else packed.bits, p.numel() >= self.small) for _, p, packed in found]
         core = _core.Policy(items)
         for i, (n, _, packed) in enumerate(found):
-            if packed.kept is not None:
+            if packed is not None and packed.kept is not None:
                 self._set(core, i, packed.kept, f"parameter number {n}")
-        self.numel = sum(t[0] for t in items)
+        self.numel = sum(p.numel() for _, p, _ in found)
         core.start(self._bytes(self.numel))
         try:
             used = sum(t[2] + _core.Optim.state_bytes(t[0], t[1], t[3]) + _core.Optim.state_bytes(t[0], t[1], t[4]) for t in items)
             core.set_state([used, *(shared[_FIRST + 1 :] if shared is not None else core.state()[1:])])
         except (ValueError, TypeError, OverflowError):
             raise InvalidError("AdamW: the group's policy is not one of this version") from None
-        if used > self._bytes(self.numel) and not self._warned and all(p.bits == (2, 2) for (_, _, p), t in zip(found, items, strict=True) if t[5]):
+        if used > self._bytes(self.numel) and not self._warned and all(t[3:5] == (2, 2) for t in items if t[5]):
             self._warned = True
             least = 4.0 * (used + self.shared_bytes) / self.numel
             warnings.warn(f"ckpress: budget_bits={self.budget / 1024:g}: these parameters take {least:.2f} bits at the least", stacklevel=4)
         for _, _, packed in found:
-            packed.kept = None
+            if packed is not None:
+                packed.kept = None
         numbers = [n for n, _, _ in found]
         if self._changed and self.numbers and numbers != self.numbers:  # a round over others starts anew
             self.tick = 0
@@ -189,21 +195,30 @@ class Policy:
 
     def after_step(
         self, optimizer: torch.optim.Optimizer, settings: list[tuple[Any, ...]], jobs: list[Any], tensors: list[tuple[Any, ...]]
-    ) -> None:
-        """Looks at N/K of the parameters, and codes anew what they ask for."""
-        if self._opening is not None:
-            self.forget(optimizer)
-        core = self.ensure(optimizer)
+    ) -> int:
+        """Looks at N/K of the parameters, and codes anew what they ask for; bytes that ranks exchanged for it."""
+        core, taken = self._begun(optimizer), 0
         if core is None:
-            return
+            return 0
         n, plans = len(self.followers), self.tick + 1 == self.every
         due = self.followers[self.tick * n // self.every : (self.tick + 1) * n // self.every]
         if due:
-            self._visit(core, due, settings, jobs, tensors)
+            taken = self._visit(core, due, settings, jobs, tensors)
         self.tick = 0 if plans else self.tick + 1
         if plans:
             core.plan(self._bytes(self.numel))
         self._note(optimizer.param_groups, bool(due) or plans)
+        return taken
+
+    def opened(self, optimizer: torch.optim.Optimizer) -> None:
+        """Parameters have states that no step has touched."""
+        if self._begun(optimizer) is not None:
+            self._note(optimizer.param_groups)
+
+    def _begun(self, optimizer: torch.optim.Optimizer) -> _core.Policy | None:
+        if self._opening is not None:
+            self.forget(optimizer)
+        return self.ensure(optimizer)
 
     def _note(self, groups: list[dict[str, Any]], all_of_it: bool = True) -> None:
         """Keeps the first group's ``policy`` at what C holds: whoever saves groups finds it there."""
@@ -216,20 +231,23 @@ class Policy:
                     group["policy"][2] = self.tick
                 return
 
-    def _visit(self, core: _core.Policy, due: list[int], settings: list[tuple[Any, ...]], jobs: list[Any], tensors: list[tuple[Any, ...]]) -> None:
+    def _visit(self, core: _core.Policy, due: list[int], settings: list[tuple[Any, ...]], jobs: list[Any], tensors: list[tuple[Any, ...]]) -> int:
         seen: list[tuple[int, int]] = []
         for item in due:
             at = bisect.bisect_left(tensors, self.numbers[item], key=lambda t: t[2])
             if at < len(tensors) and tensors[at][2] == self.numbers[item]:  # one without a gradient waits for its next turn
                 seen.append((item, at))
-        stats = _core.Optim.look(settings, [tensors[at] for _, at in seen])
+        stats = _core.Optim.look(settings, [tensors[at] for _, at in seen], [jobs[at].held.part.total for _, at in seen])
+        sums = torch.frombuffer(stats, dtype=torch.int64).view(len(seen), _SUMS) if seen else torch.empty((0, _SUMS), dtype=torch.int64)
+        taken = _sharded.add_up([(jobs[at].ranks, row) for (_, at), row in zip(seen, sums, strict=True)])
         if self.reduce is not None:
-            self.reduce(torch.frombuffer(stats, dtype=torch.int64).view(len(seen), _SUMS))
+            self.reduce(sums)
         for k, (item, at) in enumerate(seen):
             t = tensors[at]
             bits = core.visit(item, stats, k, settings[t[1]][0], t[3])
             if bits is not None:
-                self._change(core, item, bits, settings, jobs[at][0], t)
+                self._change(core, item, bits, settings, jobs[at].held, t)
+        return taken
 
     def _change(self, core: _core.Policy, item: int, bits: tuple[int, int], settings: list[tuple[Any, ...]], packed: Packed, t: tuple[Any, ...]) -> None:
         was = packed.bits

@@ -31,6 +31,10 @@ class Report(dict[str, Any]):
         both = not rows or len(rows[0]["bits"]) == 2  # or a momentum alone
         lines = [f"optimizer state: {_size(self['bytes'])}, {self['bits']:.2f} bits a value of {'m and v' if both else 'the momentum'}, everything counted"]
         lines.append(f"{self['skipped']} elements skipped, {self['rows_raised']} rows rewritten")
+        sharded = self.get("sharded")
+        if sharded is not None:
+            share = 100 * sharded["exchanged"] / max(1, sharded["gradients"])
+            lines.append(f"this rank's part of {sharded['ranks']} ranks', which exchanged {_size(sharded['exchanged'])} for it, {share:.4f} % of gradients")
         policy = self.get("policy")
         if policy is not None:
             lines.append(

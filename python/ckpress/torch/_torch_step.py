@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from . import _torch_codes as tc
-from ._optim_state import Packed, layout
+from ._optim_state import Packed, Wide
+from ._sharded import Ranks
 from ._torch_codes import f32
 
 PART = 1 << 22  # elements at a time: temporaries take 8 bytes each
@@ -23,16 +24,31 @@ FLT_MIN = 2.0**-126
 
 @dataclasses.dataclass
 class Job:
-    packed: Packed
+    """A parameter's step, in C or here; alive until it is done."""
+
+    held: Packed | Wide
     of: Tensor  # the parameter itself
-    p: Tensor  # contiguous, changed in place
+    here: Tensor  # what of it is here
+    p: Tensor  # that, contiguous, changed in place
     g: Tensor
     group: int
     number: int
+    ranks: Ranks | None = None  # who has the rest
+    sums: Tensor | None = None  # by column, of all ranks: int64 (cols, 2)
+
+    @property
+    def packed(self) -> Packed:
+        assert isinstance(self.held, Packed)
+        return self.held
+
+    @property
+    def wide(self) -> Wide:
+        assert isinstance(self.held, Wide)
+        return self.held
 
     @property
     def step(self) -> int:
-        return self.packed.step + 1
+        return self.held.step + 1
 
 
 @dataclasses.dataclass
@@ -49,7 +65,8 @@ class _Rows:
 
 def step(rule: str, settings: list[tuple[Any, ...]], jobs: list[Job]) -> list[tuple[float, float, int, int]]:
     """As ``_core.Optim``'s steps: corrections, elements without use and factors raised, of each."""
-    done = [(_adamw if rule == "adamw" else _momentum)(settings[j.group], j) for j in jobs]
+    rules = {("adamw", False): _adamw, ("adamw", True): _wide_adamw, ("momentum", False): _momentum, ("momentum", True): _wide_momentum}
+    done = [rules[rule, isinstance(j.held, Wide)](settings[j.group], j) for j in jobs]
     counts = [c for _, _, *both in done for c in both]
     numbers = torch.stack([c.to(counts[0].device) for c in counts]).tolist() if counts else []
     return [(m, v, int(numbers[2 * i]), int(numbers[2 * i + 1])) for i, (m, v, *_) in enumerate(done)]
@@ -57,7 +74,7 @@ def step(rule: str, settings: list[tuple[Any, ...]], jobs: list[Job]) -> list[tu
 
 def _parts(job: Job, seed: int) -> Any:
     """(slice of elements, their rows) of parts of the parameter, in order."""
-    numel, (cols, _) = job.packed.numel, layout(job.packed.shape)
+    numel, cols, before = job.packed.numel, job.packed.cols, job.packed.part.first
     height = max(1, PART // cols)
     keys = [tc.key_of(seed, job.step, job.number, use) for use in (tc.USE_STEP, tc.USE_P)]
     for first in range(0, numel, height * cols):
@@ -69,7 +86,7 @@ def _parts(job: Job, seed: int) -> Any:
             return torch.nn.functional.pad(flat, (0, -flat.numel() % cols)).view(-1, cols)
 
         rest = None if job.packed.rest is None else rows_of(job.packed.rest)
-        index = torch.arange(first, first + -(-(end - first) // cols) * cols, device=job.p.device).view(-1, cols)
+        index = torch.arange(before + first, before + first + -(-(end - first) // cols) * cols, device=job.p.device).view(-1, cols)
         at = slice(*(_bytes(b, cols, job.packed.bits[0]) for b in (first, end)))
         m = tc.unpack(job.packed.m[at], end - first, cols, job.packed.bits[0], True)
         yield where, _Rows(rows_of(job.p), rows_of(job.g).float(), rest, m, tc.walk(keys[0], index), tc.walk(keys[1], index))
@@ -82,7 +99,7 @@ def _bytes(elements: int, cols: int, bits: int) -> int:
 
 def _weights_back(job: Job, where: slice, rows: _Rows, p: Tensor) -> None:
     flat = p.view(-1)[: where.stop - where.start]
-    rest = None if job.packed.rest is None else job.packed.rest.view(-1)[where]
+    rest = None if job.held.rest is None else job.held.rest.view(-1)[where]
     tc.weights_down(flat, job.p.view(-1)[where], rest, rows.p_z.view(-1)[: flat.numel()])
 
 
@@ -142,7 +159,7 @@ def _parameters(settings: tuple[Any, ...], packed: Packed, step: int, mg: tc.MGr
 
 def _adamw(settings: tuple[Any, ...], job: Job) -> tuple[float, float, Tensor, Tensor]:
     packed, seed = job.packed, settings[-1]
-    (cols, _), mg, vg = layout(packed.shape), tc.m_grid(packed.bits[0]), tc.v_grid(packed.bits[1])
+    cols, mg, vg = packed.cols, tc.m_grid(packed.bits[0]), tc.v_grid(packed.bits[1])
     par = _parameters(settings, packed, job.step, mg, vg)
     _fit_columns(job, seed, cols, mg, vg)
     unusable, raised = (torch.zeros((), dtype=torch.int64, device=job.p.device) for _ in range(2))
@@ -203,43 +220,58 @@ def _row_end(mg: tc.MGrid, vg: tc.VGrid, z: Tensor, raw: Tensor, m: Tensor, row:
 
 
 def _fit_columns(job: Job, seed: int, cols: int, mg: tc.MGrid, vg: tc.VGrid) -> None:
-    packed, step = job.packed, job.step
-    fresh = packed.v_corr == 0.0
-    if packed.col is None or packed.numel <= cols or not (fresh or step & (step - 1) == 0):
+    packed = job.packed
+    if not packed.fits_columns():
         return
-    if fresh:
-        g = job.g.view(-1, cols).float()
-        bits = tc.bits_of(g * g) & 0x7FFFFFFF
-        packed.col.copy_(_cols_fit(bits >> 23, (bits != 0) & (bits < 0x7F800000)))
+    assert packed.col is not None
+    now = _cols_fit(column_sums(job) if job.sums is None else job.sums)
+    if packed.v_corr == 0.0:
+        packed.col.copy_(now)
     else:
-        _refit(job, tc.key_of(seed, step, job.number, tc.USE_REFIT), cols, mg, vg)
+        _refit(job, now, tc.key_of(seed, job.step, job.number, tc.USE_REFIT), cols, mg, vg)
+
+
+def column_sums(job: Job) -> Tensor:
+    """Sums and counts of exponents by column, of what is here: columns.c."""
+    packed = job.packed
+    if packed.v_corr == 0.0:
+        g = job.g.view(-1, packed.cols).float()
+        bits = tc.bits_of(g * g) & 0x7FFFFFFF
+        exponents, counted = bits >> 23, (bits != 0) & (bits < 0x7F800000)
+    else:
+        assert packed.col is not None
+        v = tc.unpack(packed.v, packed.numel, packed.cols, packed.bits[1], False)
+        exponents, counted = packed.row.to(torch.int32)[:, None] + packed.col.to(torch.int32) + (v >> tc.v_grid(packed.bits[1]).mant), v != 0
+    return torch.stack([torch.where(counted, exponents, 0).sum(0, dtype=torch.int64), counted.sum(0, dtype=torch.int64)], 1)
 
 
 def _nearest(a: Tensor, b: Tensor) -> Tensor:
     return torch.div(2 * a + torch.where(a < 0, -b, b), 2 * b, rounding_mode="trunc")
 
 
-def _cols_fit(exponents: Tensor, counted: Tensor) -> Tensor:
-    sums, counts = torch.where(counted, exponents, 0).sum(0, dtype=torch.int64), counted.sum(0, dtype=torch.int64)
+def _cols_fit(both: Tensor) -> Tensor:
+    sums, counts = both.unbind(1)
     mean = torch.where(counts.sum() != 0, _nearest(256 * sums.sum(), counts.sum().clamp(min=1)), 0)
     own = torch.where(counts != 0, _nearest(256 * sums, counts.clamp(min=1)), mean)
     return _nearest(own - mean, torch.full_like(own, 256)).clamp(-16, 15).to(torch.int8)
 
 
-def _refit(job: Job, key: int, cols: int, mg: tc.MGrid, vg: tc.VGrid) -> None:
+def _refit(job: Job, now: Tensor, key: int, cols: int, mg: tc.MGrid, vg: tc.VGrid) -> None:
     packed, col = job.packed, job.packed.col
     assert col is not None
     v = tc.unpack(packed.v, packed.numel, cols, packed.bits[1], False)
     row = packed.row.to(torch.int32)
-    now = _cols_fit(row[:, None] + col.to(torch.int32) + (v >> vg.mant), v != 0)
     change = now.to(torch.int32) - col.to(torch.int32)
-    lift = int(change.amax().clamp(min=0))
-    if not bool((change != 0).any()) or bool(((row != 0) & (row < tc.ROW_MIN + lift)).any()):
+    if not bool((change != 0).any()):
         return
-    raw = torch.where(v == 0, 0, v + ((lift - change) << vg.mant))
-    first = torch.arange(row.numel(), device=row.device)[:, None] * cols
+    lift = torch.minimum(row - tc.ROW_MIN, change.amax().clamp(min=0))[:, None]
+    raw = torch.where(v == 0, 0, (v + ((lift - change) << vg.mant)).clamp(min=1))
+    if not row.numel():
+        packed.col = now
+        return
+    first = packed.part.first + torch.arange(row.numel(), device=row.device)[:, None] * cols
     m = tc.unpack(packed.m, packed.numel, cols, packed.bits[0], True)
-    m, v, rows, _ = _row_end(mg, vg, ~tc.walk(key, first) & tc.WORD, raw, m, torch.where(row != 0, row - lift, 0))
+    m, v, rows, _ = _row_end(mg, vg, ~tc.walk(key, first) & tc.WORD, raw, m, torch.where(row != 0, row - lift[:, 0], 0))
     packed.m.copy_(tc.pack(m, packed.numel, cols, packed.bits[0]))
     packed.v.copy_(tc.pack(v, packed.numel, cols, packed.bits[1]))
     packed.row.copy_(torch.where(row != 0, rows, packed.row))
@@ -251,7 +283,7 @@ def _refit(job: Job, key: int, cols: int, mg: tc.MGrid, vg: tc.VGrid) -> None:
 
 def _momentum(settings: tuple[Any, ...], job: Job) -> tuple[float, float, Tensor, Tensor]:
     packed, grid = job.packed, tc.momentum_grid(job.packed.bits[0])
-    cols, _ = layout(packed.shape)
+    cols = packed.cols
     per_row = -(-cols // tc.BLOCK)
     unusable, raised = (torch.zeros((), dtype=torch.int64, device=job.p.device) for _ in range(2))
     for where, rows in _parts(job, settings[-1]):
@@ -295,3 +327,47 @@ def _move(par: tuple[float, ...], grid: tc.MGrid, rows: _Rows, s: Tensor) -> tup
     p = old * decay - (u.sign() * lr if lion else lr * u)
     usable = _usable(g)
     return torch.where(usable, p, old), torch.where(usable, now, m), ~usable
+
+
+# ---- moments in f32 ----
+
+
+def _wide_adamw(settings: tuple[Any, ...], job: Job) -> tuple[float, float, Tensor, Tensor]:
+    """wide.c."""
+    lr, beta1, beta2, eps, weight_decay, coupled, maximize, seed = settings
+    m_corr, v_corr = 1.0 - _power(beta1, job.step), 1.0 - _power(beta2, job.step)
+    m, v = (t.view(-1) for t in job.wide.moments)
+    p, g, usable = _wide_elements(job, -1.0 if maximize else 1.0, weight_decay if coupled else 0.0)
+    now = f32(beta1) * m + f32(1.0 - beta1) * g
+    squares = f32(beta2) * v + f32(1.0 - beta2) * (g * g)
+    by = f32(lr / m_corr) * now / (_sqrt(squares) * f32(1.0 / math.sqrt(v_corr)) + max(f32(eps), FLT_MIN))
+    _wide_back(job, seed, torch.where(usable, p * f32(1.0 if coupled else 1.0 - lr * weight_decay) - by, p))
+    m.copy_(torch.where(usable, now, m))
+    v.copy_(torch.where(usable, squares, v))
+    return m_corr, v_corr, (~usable).sum(), torch.zeros((), dtype=torch.int64)
+
+
+def _wide_momentum(settings: tuple[Any, ...], job: Job) -> tuple[float, float, Tensor, Tensor]:
+    sign, l2, am, bm, cm, cg, decay, lr, lion = _momentum_parameters(settings, job.held.m_corr == 0.0)
+    m = job.wide.moments[0].view(-1)
+    p, g, usable = _wide_elements(job, sign, l2, True)
+    now = am * m + bm * g
+    u = cm * (m if lion else now) + cg * g
+    _wide_back(job, settings[-1], torch.where(usable, p * decay - (u.sign() * lr if lion else lr * u), p))
+    m.copy_(torch.where(usable, now, m))
+    return 1.0, 0.0, (~usable).sum(), torch.zeros((), dtype=torch.int64)
+
+
+def _wide_elements(job: Job, sign: float, l2: float, always: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    rest = job.held.rest
+    p, g = tc.weights_up(job.p.view(-1), None if rest is None else rest.view(-1)), sign * job.g.view(-1).float()
+    if l2 != 0 or always:
+        g = g + f32(l2) * p
+    return p, g, _usable(g)
+
+
+def _wide_back(job: Job, seed: int, p: Tensor) -> None:
+    first = job.held.part.first
+    z = tc.walk(tc.key_of(seed, job.step, job.number, tc.USE_P), torch.arange(first, first + p.numel(), device=p.device))
+    rest = job.held.rest
+    tc.weights_down(p, job.p.view(-1), None if rest is None else rest.view(-1), z)
