@@ -395,7 +395,8 @@ def test_core_refuses_what_is_none():
         lambda: _core.Policy([(1, 2)]), lambda: _core.Policy([3]), lambda: _core.Policy([(4096, 64, 0, 7, 4, True)]), lambda: core.item(1), lambda: core.item(-1),
         lambda: core.visit(0, b"", 0, 1e-3, 1), lambda: core.visit(0, bytes(384), 1, 1e-3, 1), lambda: core.visit(1, bytes(384), 0, 1e-3, 1),
         lambda: core.moved(0, 7, 4), lambda: core.moved(3, 4, 4), lambda: core.set_state([1]), lambda: core.set_item(0, (1,)), lambda: core.factors(b"", 1e-3, 1),
-        lambda: _core.Optim.look([], [()]), lambda: _core.Optim.look([], [5]), lambda: _core.Optim(1).recode([], (1,) * 12, 4, 4, 0, 0),
+        lambda: _core.Optim.look([], [()]), lambda: _core.Optim.look([], [5]), lambda: _core.Optim.look([], [], [1]), lambda: _core.Optim(1).sums([], [(1,)]),
+        lambda: _core.Optim(1).recode([], (1,) * 12, 4, 4, 0, 0),
     ):
         with pytest.raises((TypeError, ValueError, IndexError, errors.Error)):
             call()

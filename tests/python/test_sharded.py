@@ -73,7 +73,7 @@ def test_trainings_agree(tmp_path):
             seen.append(answers[0][kind][0])
     assert all(x < 0.5 for seen in losses.values() for x in seen), losses
     every = [x for seen in losses.values() for x in seen]
-    assert max(every) < 1.01 * min(every), losses  # seeds differ by a tenth
+    assert max(every) < 1.01 * min(every), losses  # seeds differ by a twentieth
 
 
 def test_through_distributed_checkpoints(tmp_path):

@@ -177,6 +177,47 @@ a_low_row_takes_what_it_can(void **state)
     ckp_optim_free(o);
 }
 
+/* Moments as floats become the same codes, whether all rows are here or some. */
+static void
+moments_in_parts_are_written_alike(void **state)
+{
+    static float m[N], v[N];
+    static int64_t sums[2 * COLS];
+    static int8_t col[PARTS][COLS];
+    static const size_t cut[PARTS + 1] = {0, 1, 37, 37};
+    ckp_error err;
+    test_rng r = {7};
+    (void)state;
+    param x = make(&plain, N, COLS, true, 4, 5), y = make(&plain, N, COLS, true, 4, 5);
+    memset(sums, 0, sizeof sums);
+    for (int i = 0; i < N; i++) {
+        m[i] = (float)(1e-3 * test_normal(&r));
+        v[i] = i % 11 == 0 ? 0.0f : (float)(1e-6 * exp2((double)(i % COLS) / 4) * fabs(test_normal(&r)));
+        int e;
+        if (v[i] != 0.0f) {
+            (void)frexp((double)v[i], &e);
+            sums[2 * (i % COLS)] += e + 126;
+            sums[2 * (i % COLS) + 1]++;
+        }
+    }
+    x.t.step = y.t.step = 9;
+    x.t.m_corr = x.t.v_corr = y.t.m_corr = y.t.v_corr = 0.5;
+    assert_ok(ckp_optim_write(&x.t, m, v, &err));
+    for (int k = 0; k < PARTS; k++) {
+        ckp_optim_tensor part = part_of(&y, cut[k], cut[k + 1], col[k], sums);
+        assert_ok(ckp_optim_write(&part, m + cut[k] * COLS, v + cut[k] * COLS, &err));
+        assert_memory_equal(x.t.col, col[k], COLS);
+    }
+    same_state(&x, &y);
+    assert_true(x.t.col[COLS - 1] - x.t.col[0] > 8);
+    sums[0] = -1;
+    x.t.sums = sums;
+    assert_status(ckp_optim_write(&x.t, m, v, &err), CKP_EINVAL);
+    same_state(&x, &y);
+    drop(&x);
+    drop(&y);
+}
+
 static void
 due_is_the_whole_parameters(void **state)
 {
@@ -276,6 +317,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_give_what_the_whole_gives),
         cmocka_unit_test(a_low_row_takes_what_it_can),
+        cmocka_unit_test(moments_in_parts_are_written_alike),
         cmocka_unit_test(due_is_the_whole_parameters),
         cmocka_unit_test(misuse_is_refused),
         cmocka_unit_test(allocations_may_fail),
