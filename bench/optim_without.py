@@ -118,11 +118,12 @@ class Without(Policy):
         m, v = super()._start(*args)
         return (min(m, v),) * 2 if self.without == "state" else (m, v)
 
-    def after_step(self, optimizer: Any, *args: Any) -> None:
+    def after_step(self, optimizer: Any, *args: Any) -> int:
         before = self.core.state()[5] if self.core is not None else 0
-        super().after_step(optimizer, *args)
+        taken = super().after_step(optimizer, *args)
         if self.core is not None and self.core.state()[5] != before:
             self._plan_anew(optimizer)
+        return taken
 
     def _plan_anew(self, optimizer: Any) -> None:
         """In the place of what C has just planned."""

@@ -62,6 +62,7 @@ class Policy:
         self._changed = False  # parameters have come or gone
         self._warned = False
         self._places: dict[int, int] = {}
+        self._group: dict[str, Any] | None = None  # whose ``policy`` says what is shared
 
     # ---- what it stands on ----
 
@@ -111,12 +112,12 @@ class Policy:
         """Parameters or groups have changed."""
         self.hold(optimizer)
         self.core = self._fresh = self._opening = None
-        self._places, self._changed = {}, True
+        self._places, self._group, self._changed = {}, None, True
 
     def reload(self) -> None:
         """States and groups are those of another optimizer."""
         self.core = self._fresh = self._opening = None
-        self._places, self._changed = {}, False
+        self._places, self._group, self._changed = {}, None, False
 
     def set_budget(self, optimizer: torch.optim.Optimizer, budget_bits: float) -> None:
         self.budget = _budget(budget_bits)
@@ -201,7 +202,12 @@ class Policy:
         if core is None:
             return 0
         n, plans = len(self.followers), self.tick + 1 == self.every
-        due = self.followers[self.tick * n // self.every : (self.tick + 1) * n // self.every]
+        first, end = self.tick * n // self.every, (self.tick + 1) * n // self.every
+        if first == end and not plans and self._group is not None and self._group["policy"] is not None:  # as most steps of a net of few tensors
+            self.tick += 1
+            self._group["policy"][2] = self.tick
+            return 0
+        due = self.followers[first:end]
         if due:
             taken = self._visit(core, due, settings, jobs, tensors)
         self.tick = 0 if plans else self.tick + 1
@@ -223,25 +229,28 @@ class Policy:
     def _note(self, groups: list[dict[str, Any]], all_of_it: bool = True) -> None:
         """Keeps the first group's ``policy`` at what C holds: whoever saves groups finds it there."""
         assert self.core is not None
-        for group in groups:
-            if group["state_bits"] == "auto":
-                if all_of_it or group["policy"] is None:
-                    group["policy"] = [self.budget, self.every, self.tick, *self.core.state()]
-                else:
-                    group["policy"][2] = self.tick
-                return
+        if self._group is None:
+            self._group = next(group for group in groups if group["state_bits"] == "auto")
+        if all_of_it or self._group["policy"] is None:
+            self._group["policy"] = [self.budget, self.every, self.tick, *self.core.state()]
+        else:
+            self._group["policy"][2] = self.tick
 
     def _visit(self, core: _core.Policy, due: list[int], settings: list[tuple[Any, ...]], jobs: list[Any], tensors: list[tuple[Any, ...]]) -> int:
         seen: list[tuple[int, int]] = []
         for item in due:
-            at = bisect.bisect_left(tensors, self.numbers[item], key=lambda t: t[2])
-            if at < len(tensors) and tensors[at][2] == self.numbers[item]:  # one without a gradient waits for its next turn
+            at = number = self.numbers[item]  # where all have gradients
+            if at >= len(tensors) or tensors[at][2] != number:
+                at = bisect.bisect_left(tensors, number, key=lambda t: t[2])
+            if at < len(tensors) and tensors[at][2] == number:  # one without a gradient waits for its next turn
                 seen.append((item, at))
         stats = _core.Optim.look(settings, [tensors[at] for _, at in seen], [jobs[at].held.part.total for _, at in seen])
-        sums = torch.frombuffer(stats, dtype=torch.int64).view(len(seen), _SUMS) if seen else torch.empty((0, _SUMS), dtype=torch.int64)
-        taken = _sharded.add_up([(jobs[at].ranks, row) for (_, at), row in zip(seen, sums, strict=True)])
-        if self.reduce is not None:
-            self.reduce(sums)
+        taken = 0
+        if self.reduce is not None or any(jobs[at].ranks is not None for _, at in seen):
+            sums = torch.frombuffer(stats, dtype=torch.int64).view(len(seen), _SUMS) if seen else torch.empty((0, _SUMS), dtype=torch.int64)
+            taken = _sharded.add_up([(jobs[at].ranks, row) for (_, at), row in zip(seen, sums, strict=True)])
+            if self.reduce is not None:
+                self.reduce(sums)
         for k, (item, at) in enumerate(seen):
             t = tensors[at]
             bits = core.visit(item, stats, k, settings[t[1]][0], t[3])
@@ -284,7 +293,7 @@ class Policy:
         return self.shared_bytes + len(self.numbers) * self.item_bytes if self.numbers else 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "core": None, "reduce": None, "_places": {}}
+        return {**self.__dict__, "core": None, "reduce": None, "_places": {}, "_group": None}
 
     def report(self, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
         core = self.ensure(optimizer)

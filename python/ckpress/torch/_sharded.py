@@ -58,13 +58,19 @@ class Part:
         return self.row * math.prod(self.whole[1:])
 
 
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
 def is_dtensor(t: Any) -> bool:
+    if type(t) in _PLAIN:  # a step asks many times
+        return False
     module = sys.modules.get("torch.distributed.tensor")  # whoever has such a tensor has imported it
     return module is not None and isinstance(t, module.DTensor)
 
 
 def local(t: Tensor) -> Tensor:
-    return t.detach().to_local() if is_dtensor(t) else t.detach()
+    """Its part that is here; the tensor itself where that is all. For code without gradients."""
+    return t.detach().to_local() if is_dtensor(t) else t
 
 
 def place_of(p: Any, name: str) -> tuple[Part, Ranks | None]:
