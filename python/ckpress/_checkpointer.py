@@ -81,11 +81,9 @@ class Checkpointer:
             4096 elements or more, whatever the optimizer; the rest as the profile does.
         planner: how the coding of weights is chosen. ``"rd"``: by the profile, finer where ``eval_fn`` asks for it. ``"guided"`` and
             ``"neighbourhood"``: DynaQuant's codebooks, the smallest configuration that ``eval_fn`` lets pass, searched in the whole grid
-            each time, or near the last choice after the first time (docs/quality.md, "Searching for a configuration"). Of ``dynaquant``
-            they use ``sensitivity`` only.
-        eval_group: a process group of torch.distributed whose backend knows CPU tensors (gloo) and whose rank 0 this process is. A search's
-            candidates are then evaluated by all its ranks at once, which call :func:`ckpress.assist` beside each ``save()``. The choice is
-            the one that this rank makes alone.
+            each time, or near the last choice after the first time (docs/quality.md, "Searching for a configuration"). Of ``dynaquant`` only ``sensitivity``.
+        eval_group: a process group of torch.distributed whose backend knows CPU tensors (gloo) and whose rank 0 this process is. A search's candidates
+            are then evaluated by all its ranks at once, which call :func:`ckpress.assist` beside each ``save()``. The choice is this rank's.
         group: ``"world"``, or a process group of torch.distributed, of any backend: all its ranks make this object, with the same arguments, and then call
             :meth:`save` and :meth:`restore` together. They write one checkpoint, a shard each, and every call fails on all of them or on none, with
             the rank that failed in its text (docs/runs.md, "Several writers"). Parameters and what optimizers keep of them are divided among the ranks by size, as
@@ -98,8 +96,7 @@ class Checkpointer:
         memory: bytes of shared memory (or as ``"512MB"``; 0: none) for a copy of the newest checkpoint, which outlives the process: :meth:`restore` reads it instead of the
             run's files, proved by the hashes in the run's manifests (docs/runs.md, "In memory"). None: 512 MB behind a URL where four times as much is left. Not with ``group``.
         final_on_close: see :meth:`close`.
-        signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (a handler that was set before
-            is called too). Main thread only.
+        signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (earlier handlers are called too). Main thread only.
 
     Attributes:
         dir: absolute, or the URL.
@@ -189,7 +186,10 @@ class Checkpointer:
             raise make(InvalidError, f"target_bits must be above 0, not {target_bits!r}")
         if bits and eval_fn is not None:
             raise make(InvalidError, "target_bits sets the quality by size, eval_fn by the loss: give one of them")
-        self._talk = None if group is None else Talk(group, group_seconds, join_seconds, base=base, dynaquant=dynaquant, eval_fn=eval_fn, memory=memory or None)
+        alike = {"profile": profile, "quality": quality, "target_bits": target_bits, "key_every": key_every, "optimizer_states": optimizer_states}
+        alike |= {"keep_* or max_bytes": keep, "steps": sorted((steps or {}).items()), "averages": self._averages, "when_busy": when_busy, "divide": divide, "rng": rng}
+        alone = {"base": base, "dynaquant": dynaquant, "eval_fn": eval_fn, "memory": memory or None}
+        self._talk = None if group is None else Talk(group, group_seconds, join_seconds, alike, **alone)
         self._division = Division(self._talk.rank, self._talk.world) if self._talk is not None and divide else None
         self._run = _core.Run(self._place, options, every_key, keep, when_busy == "skip", seconds, base, bits, self._talk, memory_of(memory))
         # At the end of the process, too, a save in flight is finished.

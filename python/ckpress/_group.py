@@ -25,10 +25,11 @@ class Talk:
 
     Args:
         group: ``"world"``, or a process group of torch.distributed; it may be one of NCCL, for it only says who belongs together.
+        alike: options that must be the same on all ranks.
         alone: options that are for a single writer only, refused by name where they are given.
     """
 
-    def __init__(self, group: Any, seconds: float, join_seconds: float, **alone: Any) -> None:
+    def __init__(self, group: Any, seconds: float, join_seconds: float, alike: Mapping[str, Any], **alone: Any) -> None:
         refused = next((name for name, given in alone.items() if given is not None), None)
         if refused is not None:
             raise make(InvalidError, f"{refused} is not for a group of writers yet")
@@ -46,6 +47,16 @@ class Talk:
             lambda: dist.new_group(members, timeout=longest, backend="gloo", use_local_synchronization=not every), self.join_seconds, dist.get_rank()
         )
         self.rank = int(dist.get_rank(self._own))
+        self._compare(alike)
+
+    def _compare(self, alike: Mapping[str, Any]) -> None:
+        mine = b"".join(_mark(value) for value in alike.values())
+        of = self.exchange(mine, self.join_seconds)
+        for i, name in enumerate(alike):
+            marks = [of[rank * len(mine) + 8 * i :][:8] for rank in range(self.world)]
+            other = next((rank for rank, mark in enumerate(marks) if mark != marks[0]), None)
+            if other is not None:
+                raise make(InvalidError, f"{name} is not the same on ranks 0 and {other} of the group")
 
     def exchange(self, mine: bytes, seconds: float) -> bytes:
         """What every rank has given, one after another. From one thread at a time."""
@@ -56,6 +67,12 @@ class Talk:
         if not work.wait(timedelta(seconds=seconds)):
             raise make(BusyError, f"a rank has not answered for {seconds:g} s")
         return b"".join(ctypes.string_at(t.data_ptr(), len(mine)) for t in out)
+
+
+def _mark(value: Any) -> bytes:
+    """Eight bytes of a setting; of numbers, whatever their type."""
+    same = float(value) if isinstance(value, (int, float)) else value
+    return hashlib.blake2b(repr(same).encode(), digest_size=8).digest()
 
 
 class Division:

@@ -275,40 +275,90 @@ fit_columns(void *user, size_t index, unsigned worker)
     ckpi_fp_leave(env);
 }
 
+/* A row of the step: its codes in a worker's memory, or where they belong (8 bits). */
+static ckpi_o_row
+row_of(const ckpi_o_task *k, ckpi_o_work *w, size_t i, int8_t *m, uint8_t *v)
+{
+    const ckp_optim_tensor *t = k->t;
+    const size_t n = ckpi_o_row_len(&k->shape, i), at = i * k->shape.cols;
+    return (ckpi_o_row){
+        .row = t->row[i] != 0 ? t->row[i] : CKPI_O_ROW_MIN,
+        .col = w->col,
+        .z = k->key + (uint32_t)(t->first + at) * CKPI_O_WALK,
+        .p = ckpi_o_p_row(t, w, at, n),
+        .g = ckpi_o_g_row(t, at, n, w->g),
+        .m = m,
+        .v = v,
+        .raw = w->raw,
+    };
+}
+
 static void
-step_adamw(const ckpi_o_task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, ckpi_o_found *f)
+step_any(const ckpi_o_task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, ckpi_o_found *f)
 {
     const ckpi_o_shape *s = &k->shape;
     ckp_optim_tensor *t = k->t;
-    const size_t n = ckpi_o_row_len(s, i), at = i * s->cols;
-    const uint32_t index = (uint32_t)(t->first + at);
+    const size_t n = ckpi_o_row_len(s, i);
     uint8_t *m = t->m + i * s->m_bytes, *v = t->v + i * s->v_bytes;
     const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
-    /* codes of 8 bits are where they belong */
     int8_t *const km = t->m_bits == 8 ? (int8_t *)m : w->m;
     uint8_t *const kv = t->v_bits == 8 ? v : w->v;
     if (t->m_bits != 8)
         pk->unpack_signed(km, m, n, t->m_bits);
     if (t->v_bits != 8)
         pk->unpack(kv, v, n, t->v_bits);
-    const ckpi_o_row r = {
-        .row = t->row[i] != 0 ? t->row[i] : CKPI_O_ROW_MIN,
-        .col = w->col,
-        .z = k->key + index * CKPI_O_WALK,
-        .p = ckpi_o_p_row(t, w, at, n),
-        .g = ckpi_o_g_row(t, at, n, w->g),
-        .m = km,
-        .v = kv,
-        .raw = w->raw,
-    };
+    const ckpi_o_row r = row_of(k, w, i, km, kv);
     const ckpi_o_seen seen = ops->step(n, &k->par, &r);
     f->unusable += seen.unusable;
     f->raised += ckpi_o_row_end(&s->mg, &s->vg, n, r.z, seen.raw_max, w->raw, km, kv, &t->row[i]);
-    ckpi_o_p_back(k, w, at, n);
     if (t->m_bits != 8)
         pk->pack(m, (const uint8_t *)km, n, t->m_bits);
     if (t->v_bits != 8)
         pk->pack(v, kv, n, t->v_bits);
+}
+
+/* Codes of 4 bits are taken apart and put together in the step. What is left of the row behind its whole groups goes the common way. */
+static void
+step_4_4(const ckpi_o_task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, ckpi_o_found *f)
+{
+    const ckpi_o_shape *s = &k->shape;
+    ckp_optim_tensor *t = k->t;
+    const size_t n = ckpi_o_row_len(s, i), whole = n / CKPI_O_GROUP * CKPI_O_GROUP, rest = n - whole;
+    uint8_t *m = t->m + i * s->m_bytes, *v = t->v + i * s->v_bytes;
+    const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
+    const ckpi_o_row r = row_of(k, w, i, w->m, w->v);
+    const ckpi_o_row4 groups = {r.row, r.col, r.z, r.p, r.g, m, v, w->v};
+    const ckpi_o_row last = {r.row, r.col + whole, r.z + (uint32_t)whole * CKPI_O_WALK, r.p + whole, r.g + whole, w->m + whole, w->v + whole, w->raw + whole};
+    const ckpi_o_seen seen = ops->step4(whole, &k->par, &groups);
+    ckpi_o_seen tail = {0, 0};
+    if (rest != 0) {
+        pk->unpack_signed(last.m, m + whole / 2, rest, 4);
+        pk->unpack(w->v + whole, v + whole / 2, rest, 4);
+        tail = ops->step(rest, &k->par, &last);
+    }
+    const uint32_t max = CKPI_MAX(seen.raw_max, tail.raw_max);
+    const bool stays = ckpi_o_row_stays(&s->vg, max, t->row[i]);
+    const size_t from = stays ? whole : 0;
+    f->unusable += seen.unusable + tail.unusable;
+    if (!stays) {
+        pk->unpack_signed(w->m, m, whole, 4);
+        for (size_t j = 0; j < whole; j++)
+            w->raw[j] = w->v[j / CKPI_O_GROUP * CKPI_O_GROUP + ckpi_o_raw4_at(j % CKPI_O_GROUP)];
+    }
+    f->raised += ckpi_o_row_end(&s->mg, &s->vg, n - from, r.z + (uint32_t)from * CKPI_O_WALK, max, w->raw + from, w->m + from, w->v + from, &t->row[i]);
+    pk->pack(m + from / 2, (const uint8_t *)w->m + from, n - from, 4);
+    pk->pack(v + from / 2, w->v + from, n - from, 4);
+}
+
+static void
+step_adamw(const ckpi_o_task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, ckpi_o_found *f)
+{
+    const ckpi_o_shape *s = &k->shape;
+    if (k->t->m_bits == 4 && k->t->v_bits == 4)
+        step_4_4(k, ops, w, i, f);
+    else
+        step_any(k, ops, w, i, f);
+    ckpi_o_p_back(k, w, i * s->cols, ckpi_o_row_len(s, i));
 }
 
 static void

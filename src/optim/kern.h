@@ -142,15 +142,35 @@ typedef struct ckpi_o_seen {
     uint32_t unusable;               /* gradients that are not finite, or 2^40 and more: their element stays as it is */
 } ckpi_o_seen;
 
+/* Codes of 4 bits as they lie in memory, whole groups of CKPI_O_GROUP: the row keeps its factor, or its codes are made anew from raw. */
+typedef struct ckpi_o_row4 {
+    uint32_t row;
+    const uint32_t *col;
+    uint32_t z;
+    float *p;
+    const float *g;
+    uint8_t *m, *v;                  /* packed (pack.h), in and out; v's are raw's low 4 bits */
+    uint8_t *raw;                    /* a byte an element, in the order of ckpi_o_raw4_at */
+} ckpi_o_row4;
+
+/* Where a group's element i is in raw: what comes out of vectors of words without their bytes being put in order. */
+static inline size_t
+ckpi_o_raw4_at(size_t i)
+{
+    return 4 * (i % 16) + 2 * (i / 16 % 2) + i / 32;
+}
+
 typedef struct ckpi_o_ops {
     const char *name;
     uint32_t needs;
     ckpi_o_seen (*step)(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);
+    ckpi_o_seen (*step4)(size_t n, const ckpi_o_par *par, const ckpi_o_row4 *r);     /* the same, of whole groups */
     ckpi_o_mseen (*momentum)(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r);
 } ckpi_o_ops;
 
 #define CKPI_O_KERNELS(isa)                                                                 \
     ckpi_o_seen ckpi_o_step_##isa(size_t n, const ckpi_o_par *par, const ckpi_o_row *r);    \
+    ckpi_o_seen ckpi_o_step4_##isa(size_t n, const ckpi_o_par *par, const ckpi_o_row4 *r);  \
     ckpi_o_mseen ckpi_o_momentum_##isa(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r)
 CKPI_O_KERNELS(ref);
 CKPI_O_KERNELS(avx2);

@@ -5,10 +5,10 @@
 /* Best first; the last needs nothing. */
 static const ckpi_o_ops rows[] = {
 #if CKPI_X86
-    {"avx512", CKPI_CPU_AVX512, ckpi_o_step_avx512, ckpi_o_momentum_avx512},
-    {"avx2", CKPI_CPU_AVX2, ckpi_o_step_avx2, ckpi_o_momentum_avx2},
+    {"avx512", CKPI_CPU_AVX512, ckpi_o_step_avx512, ckpi_o_step4_avx512, ckpi_o_momentum_avx512},
+    {"avx2", CKPI_CPU_AVX2, ckpi_o_step_avx2, ckpi_o_step4_avx2, ckpi_o_momentum_avx2},
 #endif
-    {"ref", 0, ckpi_o_step_ref, ckpi_o_momentum_ref},
+    {"ref", 0, ckpi_o_step_ref, ckpi_o_step4_ref, ckpi_o_momentum_ref},
 };
 
 const ckpi_o_ops *

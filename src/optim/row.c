@@ -39,6 +39,12 @@ narrow(uint8_t *code, const uint16_t *raw, size_t n)
 }
 
 bool
+ckpi_o_row_stays(const ckpi_vgrid *vg, uint32_t raw_max, uint32_t row)
+{
+    return row != 0 && octaves(vg, raw_max, row) == 0;
+}
+
+bool
 ckpi_o_row_end(const ckpi_mgrid *mg, const ckpi_vgrid *vg, size_t n, uint32_t z, uint32_t raw_max, const uint16_t *raw, int8_t *m, uint8_t *code,
                uint8_t *row)
 {

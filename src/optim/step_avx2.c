@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/float.h"
 #include "optim/kern.h"
+#include "optim/pack.h"
 #include "optim/vec_avx2.h"
 
 CKPI_NO_CONTRACT

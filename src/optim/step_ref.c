@@ -3,6 +3,7 @@
 #include <math.h>
 #include "base/float.h"
 #include "optim/kern.h"
+#include "optim/pack.h"
 
 CKPI_NO_CONTRACT
 
@@ -43,6 +44,38 @@ ckpi_o_step_ref(size_t n, const ckpi_o_par *par, const ckpi_o_row *r)
         seen.raw_max = seen.raw_max > r->raw[i] ? seen.raw_max : r->raw[i];
     }
     return seen;
+}
+
+/* A group: its codes out, and in again. */
+static ckpi_o_seen
+group4(const ckpi_o_par *par, const ckpi_o_row4 *r)
+{
+    const ckpi_o_packer *pk = ckpi_o_pack_pick(0);
+    int8_t m[CKPI_O_GROUP];
+    uint8_t v[CKPI_O_GROUP];
+    uint16_t raw[CKPI_O_GROUP];
+    pk->unpack_signed(m, r->m, CKPI_O_GROUP, 4);
+    pk->unpack(v, r->v, CKPI_O_GROUP, 4);
+    const ckpi_o_row all = {r->row, r->col, r->z, r->p, r->g, m, v, raw};
+    const ckpi_o_seen seen = ckpi_o_step_ref(CKPI_O_GROUP, par, &all);
+    for (size_t i = 0; i < CKPI_O_GROUP; i++)
+        v[i] = r->raw[ckpi_o_raw4_at(i)] = (uint8_t)raw[i];
+    pk->pack(r->m, (const uint8_t *)m, CKPI_O_GROUP, 4);
+    pk->pack(r->v, v, CKPI_O_GROUP, 4);
+    return seen;
+}
+
+ckpi_o_seen
+ckpi_o_step4_ref(size_t n, const ckpi_o_par *par, const ckpi_o_row4 *r)
+{
+    ckpi_o_seen all = {0, 0};
+    for (size_t i = 0; i < n; i += CKPI_O_GROUP) {
+        const ckpi_o_row4 one = {r->row, r->col + i, r->z + (uint32_t)i * CKPI_O_WALK, r->p + i, r->g + i, r->m + i / 2, r->v + i / 2, r->raw + i};
+        const ckpi_o_seen seen = group4(par, &one);
+        all.raw_max = all.raw_max > seen.raw_max ? all.raw_max : seen.raw_max;
+        all.unusable += seen.unusable;
+    }
+    return all;
 }
 
 float

@@ -36,6 +36,14 @@ V vf minus_if(vf a, vi k, vi sign) { return asf(xori(asi(a), andi(k, sign))); }
 V vi xor_and(vi a, vi b, vi c) { return andi(xori(a, b), c); }
 /* a - b, or b - a where x is below 0 */
 V vi sub_by_sign(vi a, vi b, vf x) { return _mm256_sign_epi32(subi(a, b), ori(asi(x), seti(1))); }
+V vi or_and(vi a, vi b, vi c) { return ori(a, andi(b, c)); }         /* a | (b & c) */
+V vi maxb(vi a, vi b) { return _mm256_max_epu8(a, b); }
+V vi nibbles(vi low, vi high) { return ori(andi(low, seti(15)), _mm256_slli_epi32(high, 4)); }     /* and what is above a byte */
+V void stb(void *p, vi x)                                            /* the low byte of each */
+{
+    const __m256i b = _mm256_shuffle_epi8(x, _mm256_set1_epi32(0x0c080400));
+    _mm_storel_epi64(p, _mm_unpacklo_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1)));
+}
 V vi ldu(const void *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64(p)); }
 V void stw(void *p, vi x) { _mm_storeu_si128(p, _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1))); }
 #endif

@@ -29,6 +29,10 @@ V vf minus_if(vf a, vi k, vi sign) { return asf(_mm512_ternarylogic_epi32(asi(a)
 V vi xor_and(vi a, vi b, vi c) { return _mm512_ternarylogic_epi32(a, b, c, 0x28); }      /* (a ^ b) & c */
 /* a - b, or b - a where x is below 0 */
 V vi sub_by_sign(vi a, vi b, vf x) { return _mm512_mask_sub_epi32(subi(a, b), _mm512_movepi32_mask(asi(x)), b, a); }
+V vi or_and(vi a, vi b, vi c) { return _mm512_ternarylogic_epi32(a, b, c, 0xf8); }       /* a | (b & c) */
+V vi maxb(vi a, vi b) { return _mm512_max_epu8(a, b); }
+V vi nibbles(vi low, vi high) { return _mm512_ternarylogic_epi32(_mm512_slli_epi32(high, 4), low, seti(15), 0xd8); }     /* and what is above a byte */
+V void stb(void *p, vi x) { _mm_storeu_si128(p, _mm512_cvtepi32_epi8(x)); }      /* the low byte of each */
 V vi ldu(const void *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(p)); }
 V void stw(void *p, vi x) { _mm256_storeu_si256(p, _mm512_cvtepi32_epi16(x)); }
 #endif

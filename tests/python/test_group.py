@@ -382,6 +382,17 @@ def test_odd_arguments(tmp_path):
     assert run(odd_arguments, tmp_path, world=2) == [("ok", None)] * 2
 
 
+def ranks_differ(rank, dir):
+    for how, name in (({"quality": 1 + rank}, "quality"), ({"keep_last": 2 + rank}, "keep_"), ({"rng": rank == 0}, "rng")):
+        with pytest.raises(ckpress.InvalidError, match=f"{name}.* is not the same on ranks 0 and 1 of the group"):
+            open_run(dir, **how)
+    open_run(dir, quality=1 if rank else 1.0).close()  # the same number
+
+
+def test_arguments_are_the_same_on_all_ranks(tmp_path):
+    assert run(ranks_differ, tmp_path, world=2) == [("ok", None)] * 2
+
+
 def test_arguments(tmp_path):
     with pytest.raises(ckpress.InvalidError, match="torch.distributed"):
         ckpress.Checkpointer(tmp_path / "run", group="world")

@@ -79,6 +79,21 @@ run(const ckpi_o_ops *ops, const data *d, const ckpi_o_par *par, uint32_t row, u
     return ops->step(d->n, par, &r);
 }
 
+/* Settings of a round: rates that differ, lr 0, Adam. */
+static ckpi_o_par
+some_parameters(int round, unsigned m_bits, unsigned v_bits)
+{
+    ckpi_o_par par = parameters(m_bits, v_bits, round % 2 ? 0.95 : 0.999);
+    if (round % 7 == 0) {
+        par.root = 0.0f;
+        par.add = INFINITY;
+    }
+    if (round % 3 == 1)
+        par.l2 = 0.01f;
+    par.plain = round % 11 != 0;
+    return par;
+}
+
 static void
 isas_agree(void **state)
 {
@@ -88,13 +103,7 @@ isas_agree(void **state)
     for (int round = 0; round < 600; round++) {
         const unsigned mb = widths[test_below(&r, 6)], vb = widths[test_below(&r, 6)];
         const uint32_t row = 17 + (uint32_t)test_below(&r, 130), z = (uint32_t)test_u64(&r);
-        ckpi_o_par par = parameters(mb, vb, round % 2 ? 0.95 : 0.999);
-        if (round % 7 == 0) {            /* lr 0 */
-            par.root = 0.0f;
-            par.add = INFINITY;
-        }
-        if (round % 3 == 1)              /* Adam */
-            par.l2 = 0.01f;
+        const ckpi_o_par par = some_parameters(round, mb, vb);
         data ref = make(&r, (size_t)test_below(&r, 100), mb, vb, round % 3 == 0);
         data fast[2] = {copy_of(&ref), copy_of(&ref)};
         const ckpi_o_seen seen = run(ckpi_o_pick(0), &ref, &par, row, z);
@@ -111,6 +120,56 @@ isas_agree(void **state)
         drop(&ref);
         drop(&fast[0]);
         drop(&fast[1]);
+    }
+}
+
+/* d's codes packed, stepped by step4, and taken apart again. */
+static ckpi_o_seen
+run_packed(const ckpi_o_ops *ops, data *d, const ckpi_o_par *par, uint32_t row, uint32_t z)
+{
+    const ckpi_o_packer *pk = ckpi_o_pack_pick(0);
+    uint8_t *m = guard_alloc(d->n / 2), *v = guard_alloc(d->n / 2), *raw = guard_alloc(d->n);
+    pk->pack(m, (const uint8_t *)d->m, d->n, 4);
+    pk->pack(v, d->v, d->n, 4);
+    const ckpi_o_row4 r = {row, d->col, z, d->p, d->g, m, v, raw};
+    const ckpi_o_seen seen = ops->step4(d->n, par, &r);
+    pk->unpack_signed(d->m, m, d->n, 4);
+    pk->unpack(d->v, v, d->n, 4);
+    for (size_t i = 0; i < d->n; i++)
+        d->raw[i] = raw[i / CKPI_O_GROUP * CKPI_O_GROUP + ckpi_o_raw4_at(i % CKPI_O_GROUP)];
+    guard_free(m);
+    guard_free(v);
+    guard_free(raw);
+    return seen;
+}
+
+/* What the reference does of codes a byte each, every ISA does of packed ones. */
+static void
+packed_agrees(void **state)
+{
+    static const uint32_t words[] = {0, CKPI_CPU_AVX2, CKPI_CPU_AVX2 | CKPI_CPU_AVX512};
+    test_rng r = test_rng_new("packed_agrees");
+    (void)state;
+    for (int round = 0; round < 400; round++) {
+        const uint32_t row = 17 + (uint32_t)test_below(&r, 130), z = (uint32_t)test_u64(&r);
+        const ckpi_o_par par = some_parameters(round, 4, 4);
+        data ref = make(&r, CKPI_O_GROUP * (size_t)test_below(&r, 5), 4, 4, round % 3 == 0);
+        data fast[3] = {copy_of(&ref), copy_of(&ref), copy_of(&ref)};
+        const ckpi_o_seen seen = run(ckpi_o_pick(0), &ref, &par, row, z);
+        for (size_t w = 0; w < 3; w++) {
+            if ((ckpi_cpu() & words[w]) == words[w]) {
+                const ckpi_o_seen s = run_packed(ckpi_o_pick(words[w]), &fast[w], &par, row, z);
+                assert_int_equal(s.raw_max, seen.raw_max);
+                assert_int_equal(s.unusable, seen.unusable);
+                assert_memory_equal(fast[w].p, ref.p, 4 * ref.n);
+                assert_memory_equal(fast[w].m, ref.m, ref.n);
+                assert_memory_equal(fast[w].raw, ref.raw, 2 * ref.n);
+                for (size_t i = 0; i < ref.n; i++)
+                    assert_int_equal(fast[w].v[i], ref.raw[i] & 15);
+            }
+            drop(&fast[w]);
+        }
+        drop(&ref);
     }
 }
 
@@ -206,6 +265,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(isas_agree),
+        cmocka_unit_test(packed_agrees),
         cmocka_unit_test(rounding_is_unbiased),
         cmocka_unit_test(draws_are_independent),
         cmocka_unit_test(roots_are_inverse),
