@@ -121,10 +121,10 @@ def net(seed=0):
     return Net()
 
 
-def sharded(model):
+def sharded(model, mesh=None):
     for layer in model.layers:
-        fully_shard(layer)
-    return fully_shard(model)
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
 
 
 def data(step, rank, world, batch=24):
@@ -171,6 +171,16 @@ def real_trainings(rank, dir, steps):
     norm = float(torch.cat([p.detach().full_tensor().flatten() for p in model.parameters()]).norm())
     out["fsdp"] = loss_of(model), optimizer.report().get("sharded"), norm
     return out
+
+
+def with_replicas(rank, dir, steps):
+    """FSDP2 on a mesh of 2 x 2: two ranks share the rows, and two have the same."""
+    world = dist.get_world_size()
+    model = sharded(net(), mesh_of(world, 2))
+    optimizer = adamw(model, state_bits="auto", budget_bits=6.0, every=5)
+    train(model, optimizer, steps, rank=rank, world=world)
+    assert next(model.parameters()).placements == (Replicate(), Shard(0))
+    return whole_state(optimizer), optimizer.report()["sharded"]["ranks"], loss_of(model)
 
 
 def through_dcp(rank, dir, save, first, lion=False):

@@ -71,6 +71,9 @@ def test_trainings_agree(tmp_path):
             assert a["ddp"][0] == answers[0]["ddp"][0] and a["fsdp"][2] == answers[0]["fsdp"][2]
         for kind, seen in losses.items():
             seen.append(answers[0][kind][0])
+    answers = run(sharded_ranks.with_replicas, tmp_path, 60, world=4)
+    assert all(equal(a[0], answers[0][0]) and a[1] == 2 for a in answers)
+    assert answers[0][2] < 0.1
     assert all(x < 0.5 for seen in losses.values() for x in seen), losses
     every = [x for seen in losses.values() for x in seen]
     assert max(every) < 1.01 * min(every), losses  # seeds differ by a twentieth
