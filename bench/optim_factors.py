@@ -33,6 +33,7 @@ import model as demo  # noqa: E402
 from ckpress import _core  # noqa: E402
 from ckpress.torch import AdamW  # noqa: E402
 from ckpress.torch._optim_state import Packed  # noqa: E402
+from ckpress.torch._sharded import Part  # noqa: E402
 
 FACTORS = ("size of g", "dispersion of g", "size of v", "spread of v", "spread in rows", "depth in rows", "m beside sqrt(v)", "step beside p", "age")
 NETS = ((96, 2, 1), (64, 4, 2))  # width, layers, seed
@@ -101,7 +102,7 @@ def replayed(s: Snapshot, name: str, bits: tuple[int, int], seed: int) -> torch.
     w, m, v = s.start[name]
     p = torch.nn.Parameter(w.clone())
     optimizer = AdamW([p], lr=1.0, betas=(0.9, 0.999), weight_decay=0.1, state_bits=bits, small=0, seed=seed)
-    optimizer.state[p]["packed"] = Packed.from_moments(tuple(p.shape), bits, m, v, s.point, correction(s.point), seed, 0, name)
+    optimizer.state[p]["packed"] = Packed.from_moments(Part.all_of(tuple(p.shape)), None, bits, [m, v], s.point, correction(s.point), seed, 0, name)
     for g, lr in zip(s.grads[name], s.lrs, strict=True):
         optimizer.param_groups[0]["lr"] = lr
         p.grad = g
@@ -130,10 +131,10 @@ def damage(s: Snapshot, p: torch.Tensor, away: torch.Tensor, measured: tuple[tor
 
 def factors(s: Snapshot, name: str) -> list[int]:
     w, m, v = s.start[name]
-    packed = Packed.from_moments(tuple(w.shape), (4, 4), m, v, s.point, correction(s.point), 0, 0, name)
+    packed = Packed.from_moments(Part.all_of(tuple(w.shape)), None, (4, 4), [m, v], s.point, correction(s.point), 0, 0, name)
     g = s.grads[name][0]
-    tensor = (packed.view(name), 0, 0, s.point, 0, "f32", "f32", w.data_ptr(), g.data_ptr())
-    found = _core.Policy.factors(_core.Optim.look([(s.lrs[0], 0.9, 0.999, 1e-8, 0.1, False, 7)], [tensor]), s.lrs[0], s.point)
+    tensor = (packed.view(name), 0, 0, s.point, 0, "f32", "f32", w.data_ptr(), g.data_ptr(), 0, 0, 0)
+    found = _core.Policy.factors(_core.Optim.look([(s.lrs[0], 0.9, 0.999, 1e-8, 0.1, False, False, 7)], [tensor], [w.numel()]), s.lrs[0], s.point)
     assert found is not None
     return list(found)
 
