@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpress import _core
-from ckpress.torch._optim_state import Packed, layout
+from ckpress.torch._optim_state import Packed, is_wide, layout
 from ckpress.torch._policy import Policy
 
 LIBERTIES = ("layer", "state", "time")
@@ -145,6 +145,9 @@ class Without(Policy):
         place = {n: i for i, n in enumerate(self.numbers)}
         for number, _, p in self._all(optimizer.param_groups):
             if number not in place:
+                continue
+            if is_wide(p.shape):
+                rest += self._item(p, (8, 8), False)[2]
                 continue
             i, bits = place[number], optimizer.state[p]["packed"].bits
             numel, cols, fixed, *_, follows = self._item(p, bits, p.numel() >= self.small)

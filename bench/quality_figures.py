@@ -70,6 +70,11 @@ class Plain:
     step_s: float
 
 
+def with_interval(value: float, half: float, digits: int) -> str:
+    """``+0.0123 ± 0.0045``; without the interval of a single seed, which has none."""
+    return f"{value:+.{digits}f}" + ("" if math.isnan(half) else f" ± {half:.{digits}f}")
+
+
 def interval(values: list[float]) -> tuple[float, float]:
     """Mean and half width of its 95 % interval; nan for a single value."""
     n = len(values)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from quality_figures import Plain, interval, mean, numbers, plains
+from quality_figures import Plain, interval, mean, numbers, plains, with_interval
 from quality_plot import figures
 from quality_report import line, put
 
@@ -102,8 +102,8 @@ def floor_table(floor: list[Row]) -> list[str]:
 def main_table(found: list[Group]) -> list[str]:
     lines = ["| task | optimizer | seeds | bits: mean over steps | at the end | most | loss gap (95 %) | in noise sd (95 %) | s |", "|---" * 9 + "|"]
     for g in found:
-        lines.append(f"| {g.task} | {g.name} | {len(g.losses)} | {g.bits:.3f} | {g.bits_end:.3f} | {g.bits_most:.3f} | {g.gap:+.4f} ± {g.gap_half:.4f} "
-                     f"| {g.sd:+.2f} ± {g.gap_half / g.noise:.2f} | {g.run_s:.0f} |")  # fmt: skip
+        lines.append(f"| {g.task} | {g.name} | {len(g.losses)} | {g.bits:.3f} | {g.bits_end:.3f} | {g.bits_most:.3f} | {with_interval(g.gap, g.gap_half, 4)} "
+                     f"| {with_interval(g.sd, g.gap_half / g.noise, 2)} | {g.run_s:.0f} |")  # fmt: skip
     return lines
 
 
@@ -113,7 +113,7 @@ def pairs_table(found: list[Group]) -> list[str]:
         for pair in PAIRS:
             d = difference(found, task, *pair)
             if d is not None:
-                lines.append(f"| {task} | {d.name} | {d.other} | {d.seeds} | {d.mean:+.2f} ± {d.half:.2f} |")
+                lines.append(f"| {task} | {d.name} | {d.other} | {d.seeds} | {with_interval(d.mean, d.half, 2)} |")
     return lines
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from baselines import CODERS, WEIGHTS_ONLY
 from quality_curve import bits_at
-from quality_figures import Group, groups, plains
+from quality_figures import Group, groups, plains, with_interval
 from quality_plot import plot
 
 Row = dict[str, Any]
@@ -34,8 +34,8 @@ def main_table(found: list[Group]) -> list[str]:
     for g in found:
         weights = f"{g.bits_w:.3f}" if g.bits_w else ""
         final = "" if math.isnan(g.final) else f"{g.final:+.2%}"
-        lines.append(f"| {g.task} | {g.system} | {g.setting} | {g.restores} | {g.seeds} | {g.bits:.3f} | {weights} | {g.gap:+.4f} ± {g.gap_half:.4f} "
-                     f"| {g.sd:+.2f} | {g.lost:+.2f} ± {g.lost_half:.2f} | {g.saved:+.2%} | {final} | {g.stall:.2f} | {g.cost:.2f} | {g.evaluating:.2f} "
+        lines.append(f"| {g.task} | {g.system} | {g.setting} | {g.restores} | {g.seeds} | {g.bits:.3f} | {weights} | {with_interval(g.gap, g.gap_half, 4)} "
+                     f"| {g.sd:+.2f} | {with_interval(g.lost, g.lost_half, 2)} | {g.saved:+.2%} | {final} | {g.stall:.2f} | {g.cost:.2f} | {g.evaluating:.2f} "
                      f"| {g.restore:.2f} |")  # fmt: skip
     return lines
 
