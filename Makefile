@@ -12,7 +12,7 @@ all: build
 
 help:
 	@echo "make              build library, command and Python module into $(RELEASE)"
-	@echo "make test         all tests (under 20 minutes on 2 cores); make test-full: every fault, arm64, coverage"
+	@echo "make test         all tests (20 to 25 minutes on 2 cores); make test-full: every fault, arm64, coverage"
 	@echo "make test-crash   every crash point of saves, deletions and copies; 1000 kills of a training (KILLS=n)"
 	@echo "make test-s3      a training killed again and again over two S3 servers that throttle, fail, cut and keep silent (3 minutes)"
 	@echo "make demo         train a small GPT, kill it 10 times, compare (PROFILE=lossless|resume|small)"
