@@ -114,7 +114,7 @@ def line(name: str, value: float, bar: float, least: bool = False) -> str:
 def profile_musts(g: Group) -> list[str]:
     name = f"{g.task}_{g.setting}_{g.restores}"
     bits = BITS_SGD if g.task == "resnet" else BITS_LARGE if g.params >= LARGE else BITS
-    out = [line(f"{name}_bits", g.bits, bits[g.setting]), line(f"{name}_final_gap", g.final, 0.002), line(f"{name}_saved_gap", g.saved, 0.002),
+    out = [line(f"{name}_bits", g.bits, bits[g.setting]), line(f"{name}_final_gap", g.final, 0.002),
            line(f"{name}_cost_steps", g.cost, 3)]  # fmt: skip
     if g.setting == "resume":
         return [*out, line(f"{name}_gap_sd", g.sd, 2)]
