@@ -284,12 +284,13 @@ static bool
 from_store(ckpy_place *out, PyObject *store)
 {
     PyObject *url = PyObject_GetAttrString(store, "url"), *stage = PyObject_GetAttrString(store, "stage_dir");
-    PyObject *whole = PyObject_GetAttrString(store, "reads_back");
-    const int all = whole != NULL ? PyObject_IsTrue(whole) : -1;
-    const bool ok = url != NULL && stage != NULL && all >= 0 && PyUnicode_FSConverter(url, &out->path) && PyUnicode_FSConverter(stage, &out->stage);
+    PyObject *whole = PyObject_GetAttrString(store, "reads_back"), *lists = PyObject_GetAttrString(store, "lists_all");
+    const int all = whole != NULL ? PyObject_IsTrue(whole) : -1, lists_all = lists != NULL ? PyObject_IsTrue(lists) : -1;
+    const bool ok = url != NULL && stage != NULL && all >= 0 && lists_all >= 0 && PyUnicode_FSConverter(url, &out->path) && PyUnicode_FSConverter(stage, &out->stage);
     Py_XDECREF(url);
     Py_XDECREF(stage);
     Py_XDECREF(whole);
+    Py_XDECREF(lists);
     if (!ok)
         return false;
     out->table = (ckp_objects)CKP_OBJECTS_INIT;
@@ -299,7 +300,8 @@ from_store(ckpy_place *out, PyObject *store)
     out->table.put = on_put;
     out->table.list = on_list;
     out->table.remove = on_remove;
-    out->table.list_all = on_list_all;
+    if (lists_all)
+        out->table.list_all = on_list_all;
     out->table.stage_dir = PyBytes_AsString(out->stage);
     out->table.read_back = all ? CKP_READ_BACK_BYTES : CKP_READ_BACK_SIZE;
     out->store = Py_NewRef(store);

@@ -308,6 +308,7 @@ class Store:
         self._fs, self._root = _open(self.url, storage.options)
         self._pid = os.getpid()
         self._creates = _creates(self._fs)
+        self.lists_all = _lists_all(self._fs)
 
     # -- what _core calls
 
@@ -361,7 +362,7 @@ class Store:
         return self._try("list", names)
 
     def list_all(self) -> list[tuple[str, int]]:
-        """Key and bytes of every object of the run; of S3 a thousand a request."""
+        """Key and bytes of every object of the run; of S3 a thousand a request. For file systems that ``lists_all``."""
 
         def sizes(fs: Any) -> list[tuple[str, int]]:
             try:
@@ -370,7 +371,8 @@ class Store:
                 return []
             start = self._root.strip("/") + "/"
             keys = ((name.strip("/"), info) for name, info in found.items())
-            return [(key[len(start) :], int(info["size"] or 0)) for key, info in keys if key.startswith(start) and info["type"] == "file"]
+            files = ((key[len(start) :], info.get("size")) for key, info in keys if key.startswith(start) and info.get("type") == "file")
+            return [(key, int(size)) for key, size in files if size is not None]  # what has no size is asked for it
 
         return self._try("list", sizes)
 
@@ -475,6 +477,15 @@ class Store:
             within(self._storage.try_seconds, lambda: self._fs.call_s3("abort_multipart_upload", **to))
         except Exception:
             pass
+
+
+def _lists_all(fs: Any) -> bool:
+    """Whether its ``find()`` is its own: fsspec's walks, a request for each directory, where nothing is spared."""
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+
+    walk = AsyncFileSystem._find if isinstance(fs, AsyncFileSystem) else AbstractFileSystem.find
+    return getattr(type(fs), walk.__name__, walk) is not walk
 
 
 def _fresh(fs: Any) -> Any:

@@ -63,7 +63,7 @@ bool ckpi_object_doubtful(objects_fs *fs, const char *dir);
 
 ckpi_survey *ckpi_survey_new(void);
 void ckpi_survey_free(ckpi_survey *s);
-/* Without list_all() it does nothing. */
+/* Without list_all(), or where that fails, it does nothing. CKP_ENOMEM. */
 CKP_MUST_USE ckp_status ckpi_survey_begin(objects_fs *fs, ckp_error *err);
 void ckpi_survey_end(objects_fs *fs);
 /* To the thread that began it. False: not known to be there. */

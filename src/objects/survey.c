@@ -127,9 +127,9 @@ ckpi_survey_begin(objects_fs *fs, ckp_error *err)
     ckp_status st = ckpi_object_list_all(fs, note, &now, err);
     if (st == CKP_OK && now.no_memory)
         st = ckpi_fail(err, CKP_ENOMEM, "no memory to list '%.200s'", fs->name);
-    if (st != CKP_OK) {
+    if (st != CKP_OK) {                  /* it only spares requests: those that are made instead say what is wrong */
         empty(&now);
-        return st;
+        return st == CKP_ENOMEM ? st : CKP_OK;
     }
     if (now.n != 0)
         qsort(now.v, now.n, sizeof *now.v, by_key);

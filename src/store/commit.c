@@ -58,7 +58,7 @@ static ckp_status
 check_base(ckpi_store *s, const ckpi_manifest *m, ckp_error *err)
 {
     ckpi_manifest *link = NULL;
-    const bool is_long = m->kind != CKPI_CKPT_KEY && m->chain > 1;       /* else a listing costs more than it spares */
+    const bool is_long = m->kind != CKPI_CKPT_KEY && m->chain > 4;       /* else a listing costs more than it spares */
     ckp_status st = is_long ? ckpi_survey_open(s, err) : CKP_OK;
     for (const ckpi_manifest *at = m; st == CKP_OK && at->kind != CKPI_CKPT_KEY; at = link) {
         ckpi_manifest *next = NULL;

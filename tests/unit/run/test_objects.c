@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include "harness/bucket.h"
 #include "harness/failalloc.h"
 #include "model.h"
@@ -201,6 +202,106 @@ test_failing_store(void **state)
     bucket_free(b);
 }
 
+/* ---- a reader beside a writer that deletes ---- */
+
+typedef struct beside { bucket *b; char base[128], delta[128]; unsigned others; unsigned long before; bool done; } beside;
+
+/* The base's manifest is read last of all, when delta and base have been deleted, in this order. */
+static ckp_status
+get_beside(void *user, const char *key, uint64_t off, void *dst, size_t n, ckp_error *err)
+{
+    beside *d = user;
+    if (!d->done && strcmp(key, d->base) == 0) {
+        const struct timespec while_others_read = {0, 1000000L};
+        for (int i = 0; i < 3000 && d->b->gets < d->before + d->others; i++)
+            (void)nanosleep(&while_others_read, NULL);
+        d->done = true;
+        bucket_find(d->b, d->delta)->there = false;
+        bucket_find(d->b, d->base)->there = false;
+    }
+    const ckp_objects t = bucket_table(d->b);
+    return t.get(d->b, key, off, dst, n, err);
+}
+
+#define AS_BUCKET(call) do { const beside *d = user; const ckp_objects t = bucket_table(d->b); return t.call; } while (0)
+
+static ckp_status
+stat_beside(void *user, const char *key, uint64_t *bytes, ckp_error *err)
+{
+    AS_BUCKET(stat(d->b, key, bytes, err));
+}
+
+static ckp_status
+list_beside(void *user, const char *dir, bool (*fn)(void *fn_user, const char *name, bool is_dir), void *fn_user, ckp_error *err)
+{
+    AS_BUCKET(list(d->b, dir, fn, fn_user, err));
+}
+
+static ckp_status
+list_all_beside(void *user, bool (*fn)(void *fn_user, const char *key, uint64_t bytes), void *fn_user, ckp_error *err)
+{
+    AS_BUCKET(list_all(d->b, fn, fn_user, err));
+}
+
+static int
+note_dirs(void *user, const ckp_list_entry *e)
+{
+    char (*dir)[64] = user;
+    for (int i = 0; i < 8; i++)
+        if (dir[i][0] == '\0') {
+            (void)snprintf(dir[i], sizeof dir[i], "%.63s", e->dir);
+            break;
+        }
+    return 0;
+}
+
+static int
+no_damage(void *user, const ckp_list_entry *e)
+{
+    *(int *)user += strcmp(e->health, "ok") == 0;
+    if (strcmp(e->health, "ok") != 0 && strncmp(e->health, "incomplete", 10) != 0)
+        fail_msg("%s: %s", e->dir, e->health);
+    return 0;
+}
+
+/* What is deleted while a run is read is not damage. */
+static void
+test_beside_a_deletion(void **state)
+{
+    (void)state;
+    enum { SAVES = 8 };
+    bucket *b = bucket_new();
+    ckp_objects t = bucket_table(b);
+    beside d = {.b = b, .others = SAVES - 1};
+    char dir[8][64] = {{0}};
+    int ok = 0;
+    model m = {0};
+    model_small(&m, "beside a deletion");
+    ckp_run_options o = CKP_RUN_OPTIONS_INIT;
+    o.objects = &t;
+    o.key_every = 2;
+    ckp_run *run = model_run(NAME, o);
+    for (int i = 0; i < SAVES; i++) {
+        save(run, &m);
+        model_step(&m);
+    }
+    assert_ok(ckp_run_close(run, NULL));
+    assert_ok(ckp_run_list_in(&t, NAME, note_dirs, dir, NULL));
+    (void)snprintf(d.base, sizeof d.base, "%s/manifest.json", dir[0]);
+    (void)snprintf(d.delta, sizeof d.delta, "%s/manifest.json", dir[1]);
+    t.user = &d;
+    t.stat = stat_beside;
+    t.get = get_beside;
+    t.list = list_beside;
+    t.list_all = list_all_beside;
+    d.before = b->gets + 1;              /* run.json */
+    assert_ok(ckp_run_list_in(&t, NAME, no_damage, &ok, NULL));
+    assert_true(d.done);
+    assert_int_equal(ok, SAVES - 2);
+    model_free(&m);
+    bucket_free(b);
+}
+
 static void
 test_arguments(void **state)
 {
@@ -278,6 +379,7 @@ main(void)
         cmocka_unit_test(test_life),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_failing_store),
+        cmocka_unit_test(test_beside_a_deletion),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_memory),
     };
