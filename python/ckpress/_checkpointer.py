@@ -187,7 +187,7 @@ class Checkpointer:
         if bits and eval_fn is not None:
             raise make(InvalidError, "target_bits sets the quality by size, eval_fn by the loss: give one of them")
         alike = {"profile": profile, "quality": quality, "target_bits": target_bits, "key_every": key_every, "optimizer_states": optimizer_states}
-        alike |= {"keep_* or max_bytes": keep, "steps": sorted((steps or {}).items()), "averages": self._averages, "when_busy": when_busy, "divide": divide, "rng": rng}
+        alike |= {"keep_* or max_bytes": keep, "steps": sorted((k, float(v)) for k, v in (steps or {}).items()), "averages": self._averages, "when_busy": when_busy, "divide": divide, "rng": rng}
         alone = {"base": base, "dynaquant": dynaquant, "eval_fn": eval_fn, "memory": memory or None}
         self._talk = None if group is None else Talk(group, group_seconds, join_seconds, alike, **alone)
         self._division = Division(self._talk.rank, self._talk.world) if self._talk is not None and divide else None

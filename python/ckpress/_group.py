@@ -158,6 +158,8 @@ def _within(join: Callable[[], Any], seconds: float, rank: int) -> Any:
     if not done:
         raise make(BusyError, f"rank {rank} has waited {seconds:g} s for all ranks of the group to open the run (join_seconds)")
     result, problem = done[0]
+    if isinstance(problem, RuntimeError) and not isinstance(problem, Error):
+        raise make(BusyError, f"rank {rank}: the ranks of the group did not meet: {problem}") from problem
     if problem is not None:
         raise problem
     return result

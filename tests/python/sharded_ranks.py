@@ -315,6 +315,14 @@ def refusals(rank, dir):
     if rank == 0:
         params[2].grad = None
     says(optimizer.step)
+    # or later still, where columns would be fitted on the others alone
+    alone = nn.Parameter(place(torch.ones(64, 64), mesh))
+    optimizer = ckpress.torch.AdamW([alone])
+    for call in range(1, 4):
+        alone.grad = None if call == 3 and rank == 1 else place(torch.ones(64, 64), mesh)
+        optimizer.step()
+    alone.grad = place(torch.ones(64, 64), mesh)
+    says(optimizer.step)
     moved = nn.Parameter(place(torch.ones(64, 64), mesh))
     optimizer = ckpress.torch.AdamW([moved])
     moved.grad = distribute_tensor(torch.ones(64, 64), mesh, [Replicate()])

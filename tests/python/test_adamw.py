@@ -315,11 +315,14 @@ def test_refusals():
         ({"state_bits": (4, 4, 4)}, errors.InvalidError),
         ({"lr": -1.0}, errors.InvalidError),
         ({"betas": (1.0, 0.9)}, errors.InvalidError),
+        ({"state_bits": "auto", "budget_bits": None}, errors.InvalidError),
     ):
         with pytest.raises(cls):
             AdamW([p], **options)
     with pytest.raises(errors.UnsupportedError, match="float64"):
         AdamW([nn.Parameter(torch.ones(4, dtype=torch.float64))])
+    with pytest.raises(errors.UnsupportedError, match="parameter 0 of group 0 is expanded"):
+        AdamW([nn.Parameter(torch.ones(4, 1).expand(4, 8))])
     with pytest.raises(errors.UnsupportedError, match="meta"):
         AdamW([nn.Parameter(torch.ones(4, device="meta"))])
     AdamW([nn.Parameter(torch.ones(4, dtype=torch.float64))], state_bits=32)
@@ -351,6 +354,8 @@ def test_a_bad_state_changes_nothing():
         changed("bits", torch.tensor([7, 4], dtype=torch.uint8)),
         changed("correction", torch.tensor([2.0, 0.5], dtype=torch.float64)),
         changed("step", torch.tensor(-1.0)),
+        *(changed("step", torch.tensor(step), at) for step in (1e30, float("nan"), float("inf"), 2.5) for at in (1, 2)),  # 2: one that has no codes
+        changed("step", None),
         {**good, "param_groups": []},
     ]
     for bad in cases:

@@ -389,7 +389,7 @@ def ranks_differ(rank, dir):
     for how, name in (({"quality": 1 + rank}, "quality"), ({"keep_last": 2 + rank}, "keep_"), ({"rng": rank == 0}, "rng")):
         with pytest.raises(ckpress.InvalidError, match=f"{name}.* is not the same on ranks 0 and 1 of the group"):
             open_run(dir, **how)
-    open_run(dir, quality=1 if rank else 1.0).close()  # the same number
+    open_run(dir, profile="resume", quality=1 if rank else 1.0, steps={"a.*": 2 if rank else 2.0}).close()  # the same numbers
 
 
 def test_arguments_are_the_same_on_all_ranks(tmp_path):

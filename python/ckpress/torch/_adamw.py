@@ -77,15 +77,13 @@ class Resident(torch.optim.Optimizer):
     _by_torch: bool = False  # in torch's operations on a CPU too: for tests
     _torchs: ClassVar[dict[str, Any]]  # options of torch's groups that this class does not have
 
-    def __init__(
-        self, params: Any, defaults: dict[str, Any], refused: dict[str, Any], small: int, small_bits: Any, budget_bits: float = 4.0, every: int = 100
-    ) -> None:  # fmt: skip
-        for name, asked in refused.items():
-            if asked:
-                raise UnsupportedError(f"{self._name}: {name} is not supported with state of a few bits; torch.optim.{self._name} has it")
+    def __init__(self, params: Any, defaults: dict[str, Any], refused: dict[str, Any], small: int, small_bits: Any, budget_bits: float = 4.0, every: int = 100) -> None:
+        for name in (name for name, asked in refused.items() if asked):
+            raise UnsupportedError(f"{self._name}: {name} is not supported with state of a few bits; torch.optim.{self._name} has it")
         self.small, self.small_bits = small, self._bits(small_bits)
         self.skipped = self.rows_raised = 0
         self._agreed = False  # ranks have compared what they step
+        self._calls = 0  # of step(), from the first one that ranks agreed upon
         self._exchanged = self._gradients = 0  # bytes, of sharded parameters
         self.policy = Policy(budget_bits, every, small)
         super().__init__(params, {**defaults, "policy": None})
@@ -130,6 +128,7 @@ class Resident(torch.optim.Optimizer):
             self._refuse(p, name, bits)
             if bits is not None:
                 _sharded.place_of(p, f"{self._name}: {name}")
+                _sharded.refuse_expanded(p, f"{self._name}: {name}")
         self._agreed = False
         self.policy.forget(self)
 
@@ -254,7 +253,9 @@ class Resident(torch.optim.Optimizer):
         shared = [(job, i) for job, i in jobs if job.ranks is not None]
         self._gradients += sum(job.held.part.total * job.g.element_size() for job, _ in shared)
         due = [(job, i) for job, i in shared if job.held.fits_columns()]
-        if not self._agreed or due:
+        self._calls = 1 + (self._calls if self._agreed else max((job.held.step for job, _ in shared), default=0))
+        # powers of two by calls too: a parameter that has missed a step on some ranks is not due on them, and the others would wait for ever
+        if not self._agreed or due or self._calls & (self._calls - 1) == 0:
             said = [(job.ranks, (job.number, job.held.part.whole, job.g.dtype, job.held.step, job.held.bits)) for job, _ in shared]
             by_ranks = [(r, [what for ranks, what in said if ranks is not None and ranks.group is r.group]) for r in self._all_ranks()]
             self._exchanged += _sharded.agree(self._name, by_ranks)
@@ -281,9 +282,7 @@ class Resident(torch.optim.Optimizer):
             unusable += bad
             self.rows_raised += raised
         if unusable and not self.skipped:
-            warnings.warn(
-                f"{self._name}: {unusable} elements of gradients were NaN, infinite or 2^40 and more: these elements stay as they are (optimizer.skipped counts them)", stacklevel=3
-            )
+            warnings.warn(f"{self._name}: {unusable} elements of gradients were NaN, infinite or 2^40 and more: these elements stay as they are (optimizer.skipped counts them)", stacklevel=3)
         self.skipped += unusable
 
     def _widths(self, p: Tensor, bits: tuple[int, int], fresh: bool = False) -> tuple[int, int]:
@@ -351,14 +350,14 @@ class Resident(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         self.policy.hold(self)
-        own = {k: self.__dict__[k] for k in ("small", "small_bits", "skipped", "rows_raised", "policy", "_agreed", "_exchanged", "_gradients")}
-        return {**super().__getstate__(), **own}
+        names = ("small", "small_bits", "skipped", "rows_raised", "policy", "_agreed", "_calls", "_exchanged", "_gradients")
+        return {**super().__getstate__(), **{k: self.__dict__[k] for k in names}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "policy" not in self.__dict__ and "small" in self.__dict__:  # pickled before there were policies
             self.policy = Policy(4.0, 100, self.small)
-        for name in ("_agreed", "_exchanged", "_gradients"):
+        for name in ("_agreed", "_calls", "_exchanged", "_gradients"):
             self.__dict__.setdefault(name, 0)
         for group in self.param_groups:
             group.setdefault("master", None)
@@ -474,17 +473,18 @@ class Resident(torch.optim.Optimizer):
             raise InvalidError(f"{self._name}: {name}: neither this class's state nor a torch.optim.{self._name}'s: {sorted(saved)}")
         if saved[self._moments[0]] is None:  # torch's SGD before it needs a momentum
             return {}
-        moments, steps = [_sharded.here(saved[k], p, part) for k in self._moments], float(_sharded.whole(saved.get("step", 1)))
+        steps = _optim_state.steps_of(_sharded.whole(saved.get("step", 1)), f"{self._name}: {name}")
+        moments = [_sharded.here(saved[k], p, part) for k in self._moments]
         if bits is None or is_wide(part.whole):
             dtype = torch.float32 if bits is not None else p.dtype
             out = _optim_state.wide_state(saved, p, part, dict(zip(self._moments, moments, strict=True)), dtype, f"{self._name}: {name}")
             if self._counts_steps or bits is not None:
-                out["step"] = torch.tensor(steps, dtype=torch.float32)
+                out["step"] = torch.tensor(float(steps), dtype=torch.float32)
             if bits is None:
                 out.pop("master_rest", None)
             return out
         widths = coded.bits if coded is not None else self._widths(p, bits, fresh=True)
-        packed = Packed.from_moments(part, ranks, widths, moments, int(steps), correction or self._correction(group, steps), int(group["seed"]), number, name)
+        packed = Packed.from_moments(part, ranks, widths, moments, steps, correction or self._correction(group, steps), int(group["seed"]), number, name)
         if coded is not None:
             packed.kept, packed.rest = coded.kept, _sharded.here(coded.rest, p, part)
         return {"packed": packed}

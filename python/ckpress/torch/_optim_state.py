@@ -164,6 +164,17 @@ def wide_state(saved: dict[str, Any], p: Tensor, part: Part, moments: dict[str, 
     return out
 
 
+def steps_of(saved: Any, name: str) -> int:
+    """Finished steps, as a state has them."""
+    try:
+        steps = float(saved)
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidError(f"{name}: its number of steps is {saved!r}") from None
+    if not (0 <= steps <= 1 << 53 and steps == int(steps)):
+        raise InvalidError(f"{name}: {steps} is no number of steps")
+    return int(steps)
+
+
 def _rest_of(rest: Tensor | None) -> tuple[int, int]:
     return (0, 0) if rest is None else (8 * rest.element_size(), rest.data_ptr())
 
@@ -310,11 +321,11 @@ class Packed:
         col = _wanted(saved, "col_factor", (cols,), torch.int8, name) if has_cols else None
         bits = tuple(_wanted(saved, "bits", (2,), torch.uint8, name).tolist())
         m_corr, v_corr = _wanted(saved, "correction", (2,), torch.float64, name).tolist()
-        steps = float(saved["step"])
+        steps = steps_of(saved.get("step"), name)
         if bits[0] not in WIDTHS or (bits[1] != 0 if alone else bits[1] not in WIDTHS):
             raise InvalidError(f"{name}: widths of {bits} bits are not known")
-        if not (0 <= m_corr <= 1 and 0 <= v_corr <= 1 and steps >= 0 and steps == int(steps)):
-            raise InvalidError(f"{name}: steps or corrections out of range")
+        if not (0 <= m_corr <= 1 and 0 <= v_corr <= 1):
+            raise InvalidError(f"{name}: corrections out of range")
         if numel and not bool(((row == 0) | ((row >= 17) & (row <= (200 if alone else 239)))).all()) or (col is not None and not bool(((col >= -16) & (col <= 15)).all())):
             raise InvalidError(f"{name}: factors out of range")
         signed = code[0].view(torch.int8)
@@ -326,7 +337,7 @@ class Packed:
             if out.rest.dtype not in MASTERS.values():
                 raise InvalidError(f"{name}: master_rest of {out.rest.dtype}")
         out.row, out.col = row.clone(), None if col is None else col.clone()
-        out.step, out.m_corr, out.v_corr = int(steps), m_corr, v_corr
+        out.step, out.m_corr, out.v_corr = steps, m_corr, v_corr
         for packed, c, b in zip((out.m, out.v), code, bits, strict=False):
             _core.Optim.pack(packed.data_ptr(), c.contiguous().data_ptr(), numel, cols, b)
         return out

@@ -31,7 +31,7 @@ _Widths = Callable[[Tensor, tuple[int, int]], tuple[int, int]]
 
 
 def _budget(bits: float) -> int:
-    if not 2 <= bits <= 16:
+    if not (isinstance(bits, (int, float)) and 2 <= bits <= 16):
         raise InvalidError(f"budget_bits must be 2 to 16: {bits!r}")
     return round(bits * 1024)
 

@@ -93,6 +93,11 @@ def place_of(p: Any, name: str) -> tuple[Part, Ranks | None]:
     return Part(shape, row, rows), Ranks(mesh.get_group(cut[0]), mesh.device_type, size) if size > 1 else None
 
 
+def refuse_expanded(p: Tensor, name: str) -> None:
+    if not is_dtensor(p) and any(n > 1 and step == 0 for n, step in zip(p.shape, p.stride(), strict=True)):
+        raise UnsupportedError(f"{name} is expanded: several of its elements are one in memory; give its group state_bits=32")
+
+
 def gradient_of(p: Any, name: str) -> Tensor:
     """Its part that is here."""
     if is_dtensor(p) != is_dtensor(p.grad) or (is_dtensor(p) and (p.grad.placements != p.placements or p.grad.device_mesh != p.device_mesh)):

@@ -37,12 +37,18 @@ def float_of(bits: Tensor) -> Tensor:
 
 
 def fma(a: Tensor, b: Tensor | float, c: Tensor | float) -> Tensor:
-    """a * b + c with one rounding, where the device has doubles: a second one differs once in 2^29."""
+    """a * b + c with one rounding, where the device has doubles: the sum in double is rounded to odd, so that rounding it again is as if it never had been."""
     if a.device.type == "mps":
         return a * b + c
     wide = [t.double() if isinstance(t, Tensor) else t for t in (a, b, c)]
     product: Tensor = wide[0] * wide[1]
-    return (product + wide[2]).float()
+    total = product + wide[2]
+    of_c = total - product
+    lost = (product - (total - of_c)) + (wide[2] - of_c)  # by the sum (Knuth's TwoSum)
+    even = (total.view(torch.int64) & 1) == 0
+    step = torch.where((lost > 0) == (total > 0), 1, -1)
+    odd = (total.view(torch.int64) + torch.where(even & (lost != 0) & torch.isfinite(total), step, 0)).view(torch.float64)
+    return odd.float()
 
 
 AGAIN = f32(0.970562748)
