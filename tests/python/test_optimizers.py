@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import copy
-import ctypes
-import ctypes.util
 import io
-import math
 import warnings
 
 import ckpress
@@ -15,7 +12,7 @@ import ckpress.torch
 import pytest
 import torch
 from ckpress import errors
-from ckpress.torch import SGD, Adam, Lion, _torch_codes
+from ckpress.torch import SGD, Adam, Lion
 from test_adamw import clipped, net, same, train, weights
 from torch import nn
 
@@ -589,23 +586,3 @@ def test_torchs_operations_by_parts(monkeypatch):
             out.append((params, opt.state_dict()["state"]))
         assert all(torch.equal(p, q) for p, q in zip(out[0][0], out[1][0], strict=True))
         assert all(torch.equal(out[0][1][k][n], out[1][1][k][n]) for k in (0, 1) for n in out[0][1][k])
-
-
-def test_fma_rounds_once():
-    """Beside the C library's, on numbers of which many sums lie in the middle between two floats."""
-    fmaf = ctypes.CDLL(ctypes.util.find_library("m")).fmaf
-    fmaf.restype, fmaf.argtypes = ctypes.c_float, [ctypes.c_float] * 3
-    g = torch.Generator().manual_seed(1)
-
-    def draw(n):
-        m = torch.randint(0, 1 << 24, (n,), generator=g)
-        m = torch.where(torch.rand(n, generator=g) < 0.5, m >> 12 << 12, m)
-        size = torch.ldexp(m.float(), torch.randint(-40, 20, (n,), generator=g))
-        return torch.where(torch.rand(n, generator=g) < 0.5, -size, size)
-
-    a, b, c = draw(50000), draw(50000), draw(50000)
-    wanted = torch.tensor([fmaf(*t) for t in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)])
-    assert torch.equal(_torch_codes.fma(a, b, c), wanted)
-    assert not torch.equal((a.double() * b.double() + c.double()).float(), wanted)
-    odd = torch.tensor([math.inf, -math.inf, math.nan, 0.0, -0.0])
-    assert torch.equal(torch.nan_to_num(_torch_codes.fma(odd, torch.ones(5), torch.zeros(5))), torch.nan_to_num(odd))
