@@ -61,7 +61,7 @@ typedef struct ckp_objects {
     ckp_status (*remove)(void *user, const char *key, ckp_error *err);
     /**
      * May be NULL. Calls fn for every object of the run, by its whole key, with its bytes: in few requests what stat() and list() take many for. As list() otherwise.
-     * Checkpoints that are not in it were not there.
+     * Objects that it lacks are asked for by stat(). What it fails with is not told: the requests that are then made are.
      */
     ckp_status (*list_all)(void *user, bool (*fn)(void *fn_user, const char *key, uint64_t bytes), void *fn_user, ckp_error *err);
     /** Where shards larger than some MB wait for their upload, as temporary files without a name; NULL: in memory. Copied. */

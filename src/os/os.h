@@ -41,7 +41,8 @@ typedef struct ckpi_fs_ops {
     /* Atomically give `from` the name `to`. replace false: CKP_EEXIST when `to` is there (link or RENAME_NOREPLACE). */
     ckp_status (*publish)(ckpi_fs *fs, const char *from, const char *to, bool replace, ckp_error *err);
     ckp_status (*sync_dir)(ckpi_fs *fs, const char *dir, ckp_error *err);                  /* "" is the root */
-    /* May be NULL, both: until the end, this thread's list, stat and open of what checkpoints consist of may be answered by what was there at the begin. */
+    /* May be NULL, both: until the end, this thread's stat and open of what checkpoints consist of may be answered by what was there at the begin, but never
+       that something is missing. Fails with CKP_ENOMEM alone. */
     ckp_status (*survey)(ckpi_fs *fs, ckp_error *err);
     void (*survey_end)(ckpi_fs *fs);
     void (*destroy)(ckpi_fs *fs);

@@ -95,6 +95,16 @@ some_parameters(int round, unsigned m_bits, unsigned v_bits)
 }
 
 static void
+same_step(ckpi_o_seen s, const data *got, ckpi_o_seen seen, const data *ref)
+{
+    assert_int_equal(s.raw_max, seen.raw_max);
+    assert_int_equal(s.unusable, seen.unusable);
+    assert_memory_equal(got->p, ref->p, 4 * ref->n);
+    assert_memory_equal(got->m, ref->m, ref->n);
+    assert_memory_equal(got->raw, ref->raw, 2 * ref->n);
+}
+
+static void
 isas_agree(void **state)
 {
     static const uint32_t words[] = {CKPI_CPU_AVX2, CKPI_CPU_AVX2 | CKPI_CPU_AVX512};
@@ -110,12 +120,7 @@ isas_agree(void **state)
         for (size_t w = 0; w < 2; w++) {
             if ((ckpi_cpu() & words[w]) != words[w])
                 continue;
-            const ckpi_o_seen s = run(ckpi_o_pick(words[w]), &fast[w], &par, row, z);
-            assert_int_equal(s.raw_max, seen.raw_max);
-            assert_int_equal(s.unusable, seen.unusable);
-            assert_memory_equal(fast[w].p, ref.p, 4 * ref.n);
-            assert_memory_equal(fast[w].m, ref.m, ref.n);
-            assert_memory_equal(fast[w].raw, ref.raw, 2 * ref.n);
+            same_step(run(ckpi_o_pick(words[w]), &fast[w], &par, row, z), &fast[w], seen, &ref);
         }
         drop(&ref);
         drop(&fast[0]);
@@ -158,12 +163,7 @@ packed_agrees(void **state)
         const ckpi_o_seen seen = run(ckpi_o_pick(0), &ref, &par, row, z);
         for (size_t w = 0; w < 3; w++) {
             if ((ckpi_cpu() & words[w]) == words[w]) {
-                const ckpi_o_seen s = run_packed(ckpi_o_pick(words[w]), &fast[w], &par, row, z);
-                assert_int_equal(s.raw_max, seen.raw_max);
-                assert_int_equal(s.unusable, seen.unusable);
-                assert_memory_equal(fast[w].p, ref.p, 4 * ref.n);
-                assert_memory_equal(fast[w].m, ref.m, ref.n);
-                assert_memory_equal(fast[w].raw, ref.raw, 2 * ref.n);
+                same_step(run_packed(ckpi_o_pick(words[w]), &fast[w], &par, row, z), &fast[w], seen, &ref);
                 for (size_t i = 0; i < ref.n; i++)
                     assert_int_equal(fast[w].v[i], ref.raw[i] & 15);
             }
