@@ -67,18 +67,28 @@ def attempts(url, options):
     return sum(r.health.partition(":")[0] in UNCOMMITTED for r in ckpress.list_run(url, storage=options))
 
 
-def one_life(process, steps_more, chance):
-    """Until it ends or is killed in that save; what it restored, and the highest step that it called committed."""
+def saves_till_kill(left, kills, chance):
+    """0: no more kills. A life does not take steps from those that come after it, and has two to spare: a training that has ended can't be killed."""
+    return min(chance.randint(2, 5), max((left - 2) // kills, 1)) if kills else 0
+
+
+def one_life(process, steps, kills, chance):
+    """Until it ends or is killed within the time of one step; what it restored, and the highest step that it called committed."""
     first = process.stdout.readline()
     if not first.startswith("restored "):
         raise RuntimeError(f"the training does not start (exit {process.wait()})")
     restored = committed = int(first.split()[1])
-    target = f"save {restored + steps_more}\n" if steps_more else None
+    more = saves_till_kill(steps - restored, kills, chance)
+    target = f"save {restored + more}\n" if more else None
+    shortest, before = 0.3, None
     for line in process.stdout:
         if line.startswith("committed "):
             committed = int(line.split()[1])
+        if line.startswith("save "):
+            now = time.monotonic()
+            shortest, before = min(shortest, now - before if before else shortest), now
         if line == target:
-            time.sleep(chance.uniform(0, 0.3))
+            time.sleep(chance.uniform(0, shortest))
             process.send_signal(signal.SIGKILL)
             # what it said before it died
             committed = max([committed] + [int(x.split()[1]) for x in process.stdout if x.startswith("committed ")])
@@ -97,7 +107,7 @@ def run(options, direct, url, folder, steps, kills, seed):
     while True:
         process = start(url, steps, end, options)
         try:
-            restored, committed = one_life(process, chance.randint(2, 5) if found.kills < kills else 0, chance)
+            restored, committed = one_life(process, steps, kills - found.kills, chance)
             found.lost += restored < safe
             code = process.wait(timeout=max(limit - time.monotonic(), 1))
         finally:
