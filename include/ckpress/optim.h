@@ -132,6 +132,14 @@ CKP_MUST_USE CKP_API ckp_status ckp_optim_pack(uint8_t *packed, const uint8_t *c
  */
 CKP_MUST_USE CKP_API ckp_status ckp_optim_read(const ckp_optim_tensor *t, float *m, float *v, ckp_error *err);
 /**
+ * The same for a part of m or of v: elements [first, first + count), as a ckp_pull_fn gives them. So a state (state.h) may hold moments as tensors of CKP_F32 that are
+ * nowhere in memory: pull_user is the tensor, with what ckp_optim_read reads of it, and shared_pull may be set. dst: room for `count` floats.
+ *
+ * @return CKP_OK; CKP_EINVAL: beyond numel, no such moment, or a tensor that ckp_optim_read refuses.
+ */
+CKP_MUST_USE CKP_API ckp_status ckp_optim_pull_m(void *tensor, uint64_t first, uint64_t count, void *dst, ckp_error *err);
+CKP_MUST_USE CKP_API ckp_status ckp_optim_pull_v(void *tensor, uint64_t first, uint64_t count, void *dst, ckp_error *err);
+/**
  * The reverse: codes and factors of these moments, rounded by (seed, step, id); m_corr and v_corr are the caller's to set before,
  * both above 0 (a momentum: m_corr alone, 1; v is NULL). Of a part of a parameter, sums are those of v's exponents (the 8 bits of the float) where v is not 0, of all parts; v that is negative, or moments that are not finite: CKP_EINVAL, with nothing changed.
  */

@@ -16,7 +16,8 @@ typedef struct ckp_state ckp_state;
 
 /**
  * Copies `count` elements from logical (row-major) index `first` of the tensor to dst, contiguously. For memory that the CPU
- * cannot read in place. Called from the saving thread during ckp_run_save only.
+ * cannot read in place, and for values that are made when they are asked for. Called during ckp_run_save only, from the saving thread; with
+ * `shared_pull` from other threads too, and from several at once.
  */
 typedef ckp_status (*ckp_pull_fn)(void *user, uint64_t first, uint64_t count, void *dst, ckp_error *err);
 
@@ -35,8 +36,9 @@ typedef struct ckp_tensor {
     uint64_t flat_first;           /**< instead of a box: this is a flat range of the global tensor, from here */
     bool flat;
     bool lossless;               /**< never coded lossily, whatever the profile says */
+    bool shared_pull;            /**< several threads may call pull at once; else all that reads the state runs on one */
 } ckp_tensor;
-#define CKP_TENSOR_INIT {sizeof(ckp_tensor), (ckp_dtype)0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, false, false}
+#define CKP_TENSOR_INIT {sizeof(ckp_tensor), (ckp_dtype)0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, false, false, false}
 
 CKP_MUST_USE CKP_API ckp_status ckp_state_new(ckp_state **out, ckp_error *err);
 /** Accepts NULL. */

@@ -138,6 +138,9 @@ PyObject *ckpy_metrics(bool (*next)(const void *of, size_t index, ckp_metric *ou
 
 /* ---- state.c, tree.c, run.c, checkpoint.c, search.c, optim.c, policy.c, files.c, objects.c ---- */
 
+/* optim.c: state of a parameter from the tuple that Optim.read() takes; what it points to is the caller's. */
+bool ckpy_optim_state_from(ckp_optim_tensor *t, PyObject *tuple);
+
 extern PyType_Spec ckpy_state_spec, ckpy_run_spec, ckpy_checkpoint_spec, ckpy_search_spec, ckpy_bytes_spec, ckpy_optim_spec, ckpy_policy_spec;
 
 /** The state in `obj`, marked as in use by a long call so that other threads cannot change it; NULL with an exception set. */

@@ -97,8 +97,8 @@ at(unsigned long long address)
 }
 
 /* (name, numel, cols, m_bits, v_bits, m, v, row, col, m_corr, v_corr) */
-static bool
-state_from(ckp_optim_tensor *t, PyObject *tuple)
+bool
+ckpy_optim_state_from(ckp_optim_tensor *t, PyObject *tuple)
 {
     unsigned long long numel, cols, m, v, row, col;
     if (!PyArg_ParseTuple(tuple, "zKKIIKKKKdd", &t->name, &numel, &cols, &t->m_bits, &t->v_bits, &m, &v, &row, &col, &t->m_corr, &t->v_corr))
@@ -121,7 +121,7 @@ tensor_from(const rule *by, ckp_optim_tensor *t, PyObject *tuple, const settings
     const char *p_dtype, *g_dtype;
     if (!PyArg_ParseTuple(tuple, "O!KKKKssKKIKK", &PyTuple_Type, &state, &index, &id, &step, &first, &p_dtype, &g_dtype, &p, &g, &t->rest_bits,
                           &rest, &sums) ||
-        !state_from(t, state))
+        !ckpy_optim_state_from(t, state))
         return false;
     if (index >= n_how) {
         PyErr_SetString(PyExc_IndexError, "no such settings");
@@ -338,7 +338,7 @@ optim_read(PyObject *unused, PyObject *args)
     unsigned long long m, v;
     ckp_error err;
     (void)unused;
-    if (!PyArg_ParseTuple(args, "O!KK", &PyTuple_Type, &state, &m, &v) || !state_from(&t, state))
+    if (!PyArg_ParseTuple(args, "O!KK", &PyTuple_Type, &state, &m, &v) || !ckpy_optim_state_from(&t, state))
         return NULL;
     const ckp_status st = ckp_optim_read(&t, at(m), at(v), &err);
     return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
@@ -356,7 +356,7 @@ optim_write(PyObject *unused, PyObject *args)
     unsigned long long seed, id, step, m, v, first = 0, sums = 0;
     ckp_error err;
     (void)unused;
-    if (!PyArg_ParseTuple(args, "O!KKKKK|KK", &PyTuple_Type, &state, &seed, &id, &step, &m, &v, &first, &sums) || !state_from(&t, state))
+    if (!PyArg_ParseTuple(args, "O!KKKKK|KK", &PyTuple_Type, &state, &seed, &id, &step, &m, &v, &first, &sums) || !ckpy_optim_state_from(&t, state))
         return NULL;
     t.first = first;
     t.sums = at(sums);

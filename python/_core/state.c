@@ -159,6 +159,50 @@ done:
     return result;
 }
 
+PyDoc_STRVAR(coded_doc, "add_coded(name, role, shape, moment, second, owner=None, keep=None) -> index\n--\n\n"
+                        "A moment of a resident optimizer as float32, made from its codes when it is read. moment: as Optim.read() takes it; second: v.");
+
+static PyObject *
+state_add_coded(state_object *self, PyObject *args)
+{
+    const char *name, *owner = NULL;
+    int role, second;
+    PyObject *shape_arg, *moment, *keep = Py_None, *result = NULL;
+    if (!PyArg_ParseTuple(args, "siOO!p|zO:add_coded", &name, &role, &shape_arg, &PyTuple_Type, &moment, &second, &owner, &keep) || !state_idle(self))
+        return NULL;
+    ckp_error err = {0};
+    uint32_t index = 0;
+    ckpy_shape shape = CKPY_SHAPE_INIT;
+    PyObject *const held = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)sizeof(ckp_optim_tensor));
+    ckp_optim_tensor *const t = held == NULL ? NULL : memset(PyByteArray_AsString(held), 0, sizeof *t);
+    if (t == NULL || !ckpy_optim_state_from(t, moment) || !ckpy_shape_from(&shape, shape_arg, Py_None))
+        goto done;
+    t->name = NULL;                  /* the tuple's */
+    ckp_tensor x = CKP_TENSOR_INIT;
+    uint64_t numel = 1;
+    for (unsigned i = 0; i < shape.ndim && numel <= t->numel; i++)
+        numel *= shape.extent[i];
+    if (numel != t->numel) {
+        PyErr_Format(PyExc_ValueError, "%s: its codes do not fit its shape", name);
+        goto done;
+    }
+    x.dtype = CKP_F32;
+    x.ndim = shape.ndim;
+    x.shape = shape.extent;
+    x.pull = second ? ckp_optim_pull_v : ckp_optim_pull_m;
+    x.pull_user = t;
+    x.shared_pull = true;
+    const ckp_status st = ckp_state_add_tensor(self->state, name, (ckp_role)role, owner, &x, &index, &err);
+    if (st != CKP_OK)
+        ckpy_raise(st, &err);
+    else if (PyList_Append(self->keep, held) == 0 && PyList_Append(self->keep, keep) == 0)
+        result = PyLong_FromUnsignedLong(index);
+done:
+    Py_XDECREF(held);
+    ckpy_shape_free(&shape);
+    return result;
+}
+
 PyDoc_STRVAR(absent_doc, "add_absent(name, dtype, shape) -> index\n--\n\nA tensor that another rank saves: its row, without elements.");
 
 static PyObject *
@@ -294,6 +338,7 @@ state_len(state_object *self)
 
 static PyMethodDef methods[] = {
     {"add", (PyCFunction)(void (*)(void))state_add, METH_VARARGS, add_doc},
+    {"add_coded", (PyCFunction)(void (*)(void))state_add_coded, METH_VARARGS, coded_doc},
     {"add_absent", (PyCFunction)(void (*)(void))state_add_absent, METH_VARARGS, absent_doc},
     {"set_adam", (PyCFunction)(void (*)(void))state_set_adam, METH_VARARGS, adam_doc},
     {"put", (PyCFunction)(void (*)(void))state_put, METH_VARARGS, put_doc},

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from . import _core, _rng
 from ._arguments import close_quietly, floats, names_of
 from ._coding import OptimizerStates, Profile, coding, whole
-from ._collect import Collector
+from ._collect import Collector, rounding_of
 from ._decode import parse
 from ._dynaquant import Bound, Config, DynaQuant
 from ._file import PathLike
@@ -380,7 +380,7 @@ class Checkpointer:
         if absent is not None:
             raise make(InvalidError, f"averages: nothing is saved under the name {absent!r}")
         # Parameters are known by the objects themselves, not by what they gave.
-        collector = Collector(objects, weights_only=self._profile == "weights", steps=self._steps, averages=self._averages, division=self._division)
+        collector = Collector(objects, **rounding_of(self._profile), steps=self._steps, averages=self._averages, division=self._division)
         collector.state.put(_core.DICT, len(root))
         for name, value in root.items():
             collector.value(name, ())

@@ -12,11 +12,13 @@ from ._context import Context, is_module, is_optimizer, module_entries, prefixed
 from ._encode import Encoder
 from ._group import Division
 from ._names import Attr, Path, join, show
-from ._views import View, is_torch_tensor, torch_module
+from ._views import Coded, View, is_torch_tensor, torch_module
 from .errors import InvalidError, make
 
 Betas = tuple[float, float]
 _LOSSY_DTYPES = ("f32", "bf16", "f16")
+# What ckpress.torch's optimizers, as torch's, call their moments.
+_MOMENTS = {"exp_avg": _core.M, "exp_avg_sq": _core.V, "momentum_buffer": _core.MOMENTUM}
 # What optimizers call the fp32 values of a parameter that is held in bf16 or fp16.
 _MASTERS = ("master_param", "master_weight", "master", "fp32_param", "param_fp32", "main_param", "param")
 
@@ -29,12 +31,13 @@ class Collector(Encoder):
         weights_only: leave optimizers out (profile ``weights``).
         steps: by name; a tensor of floats with a step above 0 is a weight that may be coded lossily, wherever it stands.
         floats: so is every other tensor of floats of which nothing is known.
+        lossy: the profile may round moments: those that ckpress.torch keeps as codes are collected as the floats that they stand for.
         averages: names below ``root`` of running averages of weights.
         division: of tensors in modules and optimizers among the ranks of a group; None: this process saves all.
     """
 
     def __init__(self, root: Any, *, weights_only: bool = False, steps: Mapping[str, float] | None = None, floats: bool = False,
-                 averages: Collection[str] = (), division: Division | None = None) -> None:
+                 lossy: bool = False, averages: Collection[str] = (), division: Division | None = None) -> None:
         super().__init__()
         self._division = division
         self._divided = False  # what is added now is the same on all ranks
@@ -45,6 +48,7 @@ class Collector(Encoder):
         self._stepped = {name for name, step in (steps or {}).items() if step > 0}
         self.context = Context(root)
         self.weights_only = weights_only
+        self._lossy_moments = lossy
         self.moments = False  # first or second ones, or momentum, of some parameter are among them
         self.second_moments = False  # Adam's v of some parameter is among them
         self.lossy_possible = False  # some tensor may be coded lossily
@@ -138,13 +142,13 @@ class Collector(Encoder):
         self.state.put(_core.DICT, 2)
         self.value("state", path)
         self.state.put(_core.DICT, len(pairs))
-        state_of = getattr(optimizer, "ckpress_state", None) or optimizer.state.__getitem__  # ckpress.torch's own give codes,
-        exact = getattr(optimizer, "ckpress_exact", lambda group: False)  # and what they keep beside those is no more to be rounded than codes are
+        state_of = getattr(optimizer, "ckpress_state", None) or (lambda p, lossy: (optimizer.state[p], False))
         for name, param, group in pairs:
             self.value(name, path)
             whole = prefixed(prefix, name)
             with self._dividing(True, self.context.owner(param) or whole):
-                self._param_state(state_of(param), param, group, whole, (*path, Attr("state"), name), exact(group))
+                state, exact = state_of(param, self._lossy_moments)
+                self._param_state(state, param, group, whole, (*path, Attr("state"), name), exact)
         self.value("param_groups", path)
         self._groups(optimizer.param_groups, names, (*path, Attr("param_groups")))
 
@@ -168,10 +172,12 @@ class Collector(Encoder):
         self.state.put(_core.DICT, len(state))
         for key, value in state.items():
             self.value(key, path)
+            role = roles.get(key, _core.OTHER)
+            name = prefixed(prefix, str(key))
             if type(value) is torch.Tensor:
-                role = roles.get(key, _core.OTHER)
-                name = prefixed(prefix, str(key))
                 self.torch_leaf(value, (*path, key), _core.AS_TORCH, name=name, role=role, owner=owner if key in roles else None)
+            elif isinstance(value, Coded):
+                self.coded_leaf(value, name, role, owner if key in roles else None)
             else:
                 self.value(value, (*path, key))
 
@@ -186,6 +192,11 @@ class Collector(Encoder):
             return
         if 1 <= count < 1 << 53 and 0 <= beta1 < 1 and 0 <= beta2 < 1:  # a training gone wrong is saved too
             self._adam.append((owner, beta1, beta2, int(count)))
+
+
+def rounding_of(profile: str) -> dict[str, bool]:
+    """What a profile makes of optimizers, as :class:`Collector` takes it."""
+    return {"weights_only": profile == "weights", "lossy": profile in ("resume", "small")}
 
 
 def master_key(state: dict[str, Any], param: Any) -> str | None:
@@ -209,6 +220,9 @@ def moment_roles(state: dict[str, Any], param: Any) -> dict[str, int]:
     """
     torch = torch_module()
     assert torch is not None
+    coded = {key: _MOMENTS[key] for key, t in state.items() if isinstance(t, Coded)}
+    if coded:
+        return coded
 
     def fits(key: str) -> bool:
         t: Any = state.get(key)

@@ -15,7 +15,7 @@ from typing import Any
 
 from . import _core, _dtypes
 from ._names import Names, Path, join, show
-from ._views import View, buffer_view, is_ndarray, is_torch_tensor, numpy_module, numpy_view, refuse, torch_module, torch_view
+from ._views import Coded, View, buffer_view, is_ndarray, is_torch_tensor, numpy_module, numpy_view, refuse, torch_module, torch_view
 from .errors import LimitError, make
 
 # bytes and tuples of ints from this length on become tensors, so that a delta against the last save costs little.
@@ -213,6 +213,16 @@ class Encoder:
             index = self.state.add(unique, role, view.dtype, view.shape, view.strides, view.memory, owner, lossless, view.keep)
         self.state.put_tensor(index, as_)
         return index
+
+    def coded_leaf(self, moment: Coded, name: str, role: int, owner: str | None) -> None:
+        """A moment as the tensor that it stands for."""
+        view = View("f32", moment.shape, None, None, moment.keep)
+        unique = self.names.take(name)
+        if self.absent(unique, view):
+            index = self.state.add_absent(unique, view.dtype, view.shape)
+        else:
+            index = self.state.add_coded(unique, role, moment.shape, moment.moment, moment.second, owner, moment.keep)
+        self.state.put_tensor(index, _core.AS_TORCH)
 
     def _array(self, v: Any, path: Path) -> None:
         if v.typecode == "u":

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Union
 
 from . import _core
 from ._coding import OptimizerStates, Profile, coding, whole
-from ._collect import Collector
+from ._collect import Collector, rounding_of
 from ._decode import Leaf, Named, build, leaves, parse
 from ._lazy import LazyTensor
 from ._tensors import builder, check_framework, read_all
@@ -162,7 +162,7 @@ def save(
     """
     path = local(path)
     options = coding(profile, quality, threads, effort, memory_budget, steps, optimizer_states)
-    collector = Collector(obj, weights_only=profile == "weights", steps=steps)
+    collector = Collector(obj, **rounding_of(profile), steps=steps)
     collector.value(obj, ())
     if profile != "lossless" and not collector.lossy_possible:
         text = f"profile {profile!r} needs the live module (and optimizer) in the object: in a state_dict no tensor says what it is"

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from . import _core
 from ._coding import coding, whole
-from ._collect import Collector
+from ._collect import Collector, rounding_of
 from .errors import InvalidError, make
 
 _TARGETS = {"target_bits": 0, "target_ratio": 1, "max_bytes": 2, "max_error": 3, "max_loss": 4}  # ckp_plan_target of run_plan.h
@@ -58,7 +58,7 @@ class Planned(NamedTuple):
 def _collect(obj: Any, profile: str) -> Any:
     """A state; where nothing in ``obj`` says what it is, its floats are weights, as those of a safetensors file."""
     for floats in (False, True):
-        collector = Collector(obj, weights_only=profile == "weights", floats=floats)
+        collector = Collector(obj, **rounding_of(profile), floats=floats)
         collector.value(obj, ())
         if collector.lossy_possible:
             break

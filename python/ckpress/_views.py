@@ -22,6 +22,16 @@ class View:
     keep: Any = field(default=None, repr=False)  # what must stay alive
 
 
+@dataclass
+class Coded:
+    """A moment that is in memory as codes of a few bits (ckpress.torch): float32 of this shape when it is read."""
+
+    shape: tuple[int, ...]
+    moment: tuple[Any, ...]  # as _core.Optim.read takes it
+    second: bool  # v
+    keep: Any = field(default=None, repr=False)
+
+
 def torch_module() -> Any | None:
     """torch, if something has imported it: a value of its types cannot exist otherwise."""
     return sys.modules.get("torch")

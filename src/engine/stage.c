@@ -412,7 +412,7 @@ bool
 ckpi_state_pulls(const ckp_state *s)
 {
     for (size_t i = 0; i < s->n; i++)
-        if (s->t[i].pull != NULL)
+        if (s->t[i].pull != NULL && !s->t[i].shared_pull)
             return true;
     return false;
 }

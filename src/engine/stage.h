@@ -66,7 +66,7 @@ uint64_t ckpi_stage_bytes(const ckpi_stage *s, const ckpi_group *g);
 CKP_MUST_USE ckp_status ckpi_pass_prepare(ckpi_ctx *ctx, const ckpi_pass *p, ckp_error *err);
 /* Adam's constants of a weight, or of the one that it is the master of; NULL when unknown. */
 const ckpi_adam *ckpi_pass_adam(const ckp_state *s, uint32_t tensor);
-/* Whether any tensor is a pull source: those are read on the saving thread only. */
+/* Whether any tensor is a pull source that is read on the saving thread only. */
 bool ckpi_state_pulls(const ckp_state *s);
 /* Looks at a few weights of each tensor: whether any tensor's size is another than at the last look. Then the pass wants
    ckpi_pass_prepare too. Pull sources: always false. */

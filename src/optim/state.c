@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* State in and out: codes a byte each, and moments as torch keeps them. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
 #include "base/bytes.h"
@@ -61,55 +62,133 @@ ckp_optim_pack(uint8_t *packed, const uint8_t *code, uint64_t numel, uint64_t co
     return st;
 }
 
+/* What codes of m stand for, by their low 8 bits, before the root of v and the correction. */
 static void
-read_row(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w, size_t i, float *m, float *v)
+m_values(const ckpi_mgrid *g, bool alone, double *value)
 {
-    const size_t n = ckpi_o_row_len(s, i);
-    const uint32_t row = t->row[i] != 0 ? t->row[i] : CKPI_O_ROW_MIN;
-    const ckpi_o_packer *pk = ckpi_o_pack_pick(ckpi_cpu());
-    pk->unpack(w->v, t->v + i * s->v_bytes, n, t->v_bits);
-    pk->unpack_signed(w->m, t->m + i * s->m_bytes, n, t->m_bits);
-    for (size_t j = 0; j < n; j++) {
-        const uint32_t e22 = (row << 22) + w->col[j], c = w->v[j];
-        const float root = ckpi_f32_from_bits(ckpi_o_root_bits((c >> s->vg.mant << 22) + e22));
-        if (m != NULL)
-            m[j] = (float)((double)ckpi_mgrid_value(&s->mg, w->m[j]) * (double)s->mg.h * (double)CKPI_O_AGAIN * (double)root * t->m_corr);
-        if (v != NULL)
-            v[j] = c == 0 ? 0.0f : (float)((double)ckpi_f32_from_bits((c << (23 - s->vg.mant)) + (e22 << 1)) * t->v_corr);
+    for (int k = -128; k < 128; k++) {
+        const double y = abs(k) <= (int)g->top ? (double)ckpi_mgrid_value(g, k) : 0.0;
+        value[(uint8_t)k] = alone ? y : y * (double)g->h * (double)CKPI_O_AGAIN;
     }
 }
 
-static void
-read_momentum(const ckp_optim_tensor *t, const ckpi_o_shape *s, const ckpi_o_work *w, size_t i, float *m)
+typedef struct reader {
+    const ckp_optim_tensor *t;
+    ckpi_o_shape s;
+    const ckpi_o_packer *pk;
+    double value[256];               /* of m's codes */
+} reader;
+
+static ckp_status
+reader_init(reader *r, const ckp_optim_tensor *t, ckp_error *err)
 {
-    const size_t n = ckpi_o_row_len(s, i);
-    const uint8_t *factor = t->row + i * ckpi_o_blocks(s->cols);
-    ckpi_o_pack_pick(ckpi_cpu())->unpack_signed(w->m, t->m + i * s->m_bytes, n, t->m_bits);
+    ckpi_error_clear(err);
+    const ckp_status st = t == NULL ? ckpi_fail(err, CKP_EINVAL, "optim_read: NULL argument") : ckpi_o_shape_of(&r->s, t, err);
+    if (st != CKP_OK)
+        return st;
+    r->t = t;
+    r->pk = ckpi_o_pack_pick(ckpi_cpu());
+    m_values(&r->s.mg, t->v_bits == 0, r->value);
+    return CKP_OK;
+}
+
+/* A group of row i, its codes from `at` on: n floats of m or of v, where those are not NULL. */
+static void
+read_group(const reader *r, size_t i, size_t at, size_t n, float *m, float *v)
+{
+    const ckp_optim_tensor *t = r->t;
+    const ckpi_o_shape *s = &r->s;
+    uint8_t c[CKPI_O_GROUP], k[CKPI_O_GROUP];
+    const uint32_t row = t->row[i] != 0 ? t->row[i] : CKPI_O_ROW_MIN;
+
+    r->pk->unpack(c, t->v + i * s->v_bytes + ckpi_o_pack_bytes(at, t->v_bits), n, t->v_bits);
+    if (m != NULL)
+        r->pk->unpack_signed((int8_t *)k, t->m + i * s->m_bytes + ckpi_o_pack_bytes(at, t->m_bits), n, t->m_bits);
+    for (size_t j = 0; j < n; j++) {
+        const uint32_t e22 = (row << 22) + (t->col != NULL ? (uint32_t)t->col[at + j] << 22 : 0);
+        if (m != NULL)
+            m[j] = (float)(r->value[k[j]] * (double)ckpi_f32_from_bits(ckpi_o_root_bits(((uint32_t)c[j] >> s->vg.mant << 22) + e22)) * t->m_corr);
+        if (v != NULL)
+            v[j] = c[j] == 0 ? 0.0f : (float)((double)ckpi_f32_from_bits(((uint32_t)c[j] << (23 - s->vg.mant)) + (e22 << 1)) * t->v_corr);
+    }
+}
+
+/* The same of a momentum alone: a group is what one factor is for. */
+static void
+read_block(const reader *r, size_t i, size_t at, size_t n, float *m)
+{
+    const ckp_optim_tensor *t = r->t;
+    uint8_t k[CKPI_O_GROUP];
+    const double unit = (double)ckpi_f32_from_bits(ckpi_o_factor_bits(t->row[i * ckpi_o_blocks(r->s.cols) + at / CKPI_O_BLOCK]));
+
+    r->pk->unpack_signed((int8_t *)k, t->m + i * r->s.m_bytes + ckpi_o_pack_bytes(at, t->m_bits), n, t->m_bits);
     for (size_t j = 0; j < n; j++)
-        m[j] = ckpi_mgrid_value(&s->mg, w->m[j]) * ckpi_f32_from_bits(ckpi_o_factor_bits(factor[j / CKPI_O_BLOCK]));
+        m[j] = (float)(r->value[k[j]] * unit);
+}
+_Static_assert((int)CKPI_O_GROUP == (int)CKPI_O_BLOCK, "read_block");
+
+/* Elements [first, first + count). */
+static void
+read_range(const reader *r, uint64_t first, uint64_t count, float *m, float *v)
+{
+    float gm[CKPI_O_GROUP], gv[CKPI_O_GROUP];
+    const ckpi_fpenv env = ckpi_fp_enter();
+    while (count > 0) {
+        const size_t i = (size_t)(first / r->s.cols), in_row = (size_t)(first % r->s.cols), at = in_row / CKPI_O_GROUP * CKPI_O_GROUP;
+        const size_t n = CKPI_MIN(ckpi_o_row_len(&r->s, i) - at, (size_t)CKPI_O_GROUP);
+        const size_t take = (size_t)CKPI_MIN(count, (uint64_t)(at + n - in_row));
+        const bool whole = take == n;    /* straight to where it belongs */
+        float *const to_m = m == NULL ? NULL : whole ? m : gm, *const to_v = v == NULL ? NULL : whole ? v : gv;
+        if (r->t->v_bits != 0)
+            read_group(r, i, at, n, to_m, to_v);
+        else
+            read_block(r, i, at, n, to_m);
+        if (m != NULL && !whole)
+            memcpy(m, gm + (in_row - at), take * sizeof *m);
+        if (v != NULL && !whole)
+            memcpy(v, gv + (in_row - at), take * sizeof *v);
+        m = m == NULL ? NULL : m + take;
+        v = v == NULL ? NULL : v + take;
+        first += take;
+        count -= take;
+    }
+    ckpi_fp_leave(env);
 }
 
 ckp_status
 ckp_optim_read(const ckp_optim_tensor *t, float *m, float *v, ckp_error *err)
 {
-    ckpi_error_clear(err);
-    ckpi_o_shape s;
-    ckpi_o_work w = {0};
-    ckp_status st = t == NULL ? ckpi_fail(err, CKP_EINVAL, "optim_read: NULL argument") : ckpi_o_shape_of(&s, t, err);
-    if (st == CKP_OK && !ckpi_o_work_grow(&w, s.cols))
-        st = ckpi_fail(err, CKP_ENOMEM, "optim: out of memory");
+    reader r;
+    const ckp_status st = reader_init(&r, t, err);
+    if (st == CKP_OK && (m != NULL || (v != NULL && t->v_bits != 0)))
+        read_range(&r, 0, t->numel, m, t->v_bits != 0 ? v : NULL);
+    return st;
+}
+
+static ckp_status
+pull(const ckp_optim_tensor *t, uint64_t first, uint64_t count, void *dst, bool second, ckp_error *err)
+{
+    reader r;
+    const ckp_status st = reader_init(&r, t, err);
     if (st != CKP_OK)
         return st;
-    const ckpi_fpenv env = ckpi_fp_enter();
-    ckpi_o_cols_up(w.col, t->col, s.cols);
-    for (size_t i = 0; i < s.rows; i++)
-        if (t->v_bits == 0 && m != NULL)
-            read_momentum(t, &s, &w, i, m + i * s.cols);
-        else if (t->v_bits != 0)
-            read_row(t, &s, &w, i, m == NULL ? NULL : m + i * s.cols, v == NULL ? NULL : v + i * s.cols);
-    ckpi_fp_leave(env);
-    ckpi_o_work_free(&w);
+    if (first > t->numel || count > t->numel - first || (count != 0 && dst == NULL) || (second && t->v_bits == 0))
+        return ckpi_fail(err, CKP_EINVAL, "optim: elements %llu to %llu of a moment of %llu, or no such moment", (unsigned long long)first,
+                         (unsigned long long)(first + count), (unsigned long long)t->numel);
+    read_range(&r, first, count, second ? NULL : dst, second ? dst : NULL);
     return CKP_OK;
+}
+
+ckp_status
+ckp_optim_pull_m(void *tensor, uint64_t first, uint64_t count, void *dst, ckp_error *err)
+{
+    return pull(tensor, first, count, dst, false, err);
+}
+
+ckp_status
+ckp_optim_pull_v(void *tensor, uint64_t first, uint64_t count, void *dst, ckp_error *err)
+{
+    return pull(tensor, first, count, dst, true, err);
 }
 
 static bool

@@ -26,6 +26,7 @@ typedef struct ckpi_tensor {
     const void *data;
     ckp_pull_fn pull;
     void *pull_user;
+    bool shared_pull;
     uint64_t numel;              /* local elements */
     uint64_t bytes;              /* numel * element size, packed dtypes included */
 } ckpi_tensor;

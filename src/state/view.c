@@ -147,6 +147,7 @@ ckpi_view_init(ckpi_tensor *row, const char *name, const ckp_tensor *t, ckp_erro
     row->data = t->data;
     row->pull = t->pull;
     row->pull_user = t->pull_user;
+    row->shared_pull = t->shared_pull;
     return CKP_OK;
 }
 

@@ -390,13 +390,14 @@ class Resident(torch.optim.Optimizer):
     def _out(self, state: dict[str, Any], p: Any, number: int) -> dict[str, Any]:
         return {**state["packed"].codes(p, self._moments), **self.policy.kept(self, number)} if "packed" in state else state
 
-    def ckpress_state(self, p: Tensor) -> dict[str, Any]:
-        """What a checkpoint holds of one parameter's state."""
-        return self._out(self.state[p], p, self.policy.number_of(self, p))
-
-    def ckpress_exact(self, group: dict[str, Any]) -> bool:
-        """Whether a checkpoint keeps a group's state as it is, whatever its profile: all of it, where there are codes."""
-        return not self._stays_wide(group)
+    def ckpress_state(self, p: Tensor, lossy: bool = False) -> tuple[dict[str, Any], bool]:
+        """What a checkpoint holds of one parameter's state, and whether all of it stays as it is. A profile that rounds moments has them as the
+        floats that codes stand for; not beside further bits of weights, which are of no use but with all others."""
+        state, packed, number = self.state[p], self.state[p].get("packed"), self.policy.number_of(self, p)
+        if lossy and isinstance(packed, Packed) and packed.rest is None:
+            kept = self.policy.kept(self, number)
+            return {**packed.as_floats(self._moments, bool(kept)), **kept}, False
+        return self._out(state, p, number), packed is not None or "master_rest" in state
 
     def ckpress_take(self, states: dict[Tensor, dict[str, Any]]) -> None:
         """State that a checkpoint gave back, in the place of all that is here."""
@@ -454,9 +455,7 @@ class Resident(torch.optim.Optimizer):
         for key, (number, p, name, group) in zip(names, self._each(groups), strict=True):
             if saved.get(key):
                 state[p] = self._one_in(saved[key], p, name, group, number)
-        result = type(self.state)(dict)
-        result.update(state)
-        return result
+        return type(self.state)(dict, state)
 
     def _one_in(self, saved: dict[str, Any], p: Tensor, name: str, group: dict[str, Any], number: int) -> dict[str, Any]:
         bits = self._bits(group["state_bits"])
@@ -483,10 +482,10 @@ class Resident(torch.optim.Optimizer):
             if bits is None:
                 out.pop("master_rest", None)
             return out
-        widths = coded.bits if coded is not None else self._widths(p, bits, fresh=True)
+        widths = coded.bits if coded is not None else _optim_state.widths_of(saved, len(moments), name) or self._widths(p, bits, fresh=True)
         packed = Packed.from_moments(part, ranks, widths, moments, steps, correction or self._correction(group, steps), int(group["seed"]), number, name)
-        if coded is not None:
-            packed.kept, packed.rest = coded.kept, _sharded.here(coded.rest, p, part)
+        packed.kept = kept_from(_sharded.whole(saved.get("policy")), name) if coded is None else coded.kept
+        packed.rest = None if coded is None else _sharded.here(coded.rest, p, part)
         return {"packed": packed}
 
     def _moments_of(self, coded: Packed, p: Tensor, part: Part) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
+from .._views import Coded
 from ..errors import InvalidError
 from . import _sharded
 from ._sharded import Part
@@ -175,6 +176,16 @@ def steps_of(saved: Any, name: str) -> int:
     return int(steps)
 
 
+def widths_of(saved: dict[str, Any], moments: int, name: str) -> tuple[int, int] | None:
+    """Of moments that were saved as floats; None: nothing says so."""
+    if "bits" not in saved:
+        return None
+    bits = tuple(_wanted(saved, "bits", (2,), torch.uint8, name).tolist())
+    if bits[0] not in WIDTHS or (bits[1] != 0 if moments == 1 else bits[1] not in WIDTHS):
+        raise InvalidError(f"{name}: widths of {bits} bits are not known")
+    return bits
+
+
 def _rest_of(rest: Tensor | None) -> tuple[int, int]:
     return (0, 0) if rest is None else (8 * rest.element_size(), rest.data_ptr())
 
@@ -319,11 +330,10 @@ class Packed:
         code = [_wanted(saved, f"{k}_code", shape, torch.uint8, name) for k in moments]
         row = _wanted(saved, "row_factor", (factors(numel, cols, alone),), torch.uint8, name)
         col = _wanted(saved, "col_factor", (cols,), torch.int8, name) if has_cols else None
-        bits = tuple(_wanted(saved, "bits", (2,), torch.uint8, name).tolist())
+        bits = widths_of({"bits": None, **saved}, len(moments), name)
+        assert bits is not None
         m_corr, v_corr = _wanted(saved, "correction", (2,), torch.float64, name).tolist()
         steps = steps_of(saved.get("step"), name)
-        if bits[0] not in WIDTHS or (bits[1] != 0 if alone else bits[1] not in WIDTHS):
-            raise InvalidError(f"{name}: widths of {bits} bits are not known")
         if not (0 <= m_corr <= 1 and 0 <= v_corr <= 1):
             raise InvalidError(f"{name}: corrections out of range")
         if numel and not bool(((row == 0) | ((row >= 17) & (row <= (200 if alone else 239)))).all()) or (col is not None and not bool(((col >= -16) & (col <= 15)).all())):
@@ -331,7 +341,7 @@ class Packed:
         signed = code[0].view(torch.int8)
         if numel and (int(signed.to(torch.int16).abs().max()) >= 1 << (bits[0] - 1) or (not alone and int(code[1].max()) >= 1 << bits[1])):
             raise InvalidError(f"{name}: codes that {bits} bits do not have")
-        out = cls.empty(part, (bits[0], bits[1]), blocks_of)
+        out = cls.empty(part, bits, blocks_of)
         if "master_rest" in saved:
             out.rest = _wanted(saved, "master_rest", shape, getattr(saved["master_rest"], "dtype", None), name).clone()
             if out.rest.dtype not in MASTERS.values():
@@ -349,6 +359,15 @@ class Packed:
             return [t.to(self.m.device) for t in self.to("cpu").moments()]
         out = [torch.empty(self.shape, dtype=torch.float32) for b in self.bits if b != 0]
         _core.Optim.read(self.view(), out[0].data_ptr(), out[1].data_ptr() if len(out) > 1 else 0)
+        return out
+
+    def as_floats(self, moments: tuple[str, ...], widths: bool) -> dict[str, Any]:
+        """For a checkpoint that rounds moments: what they stand for, made when it is read; and of which width they are, where the parameter's group does not say."""
+        here = self.to("cpu")
+        out: dict[str, Any] = {k: Coded(self.shape, here.view(), i == 1, here) for i, k in enumerate(moments)}
+        out["step"] = torch.tensor(float(self.step), dtype=torch.float32)
+        if widths:
+            out["bits"] = torch.tensor(self.bits, dtype=torch.uint8)
         return out
 
     @classmethod

@@ -49,6 +49,33 @@ drop(param *x)
     guard_free((void *)(uintptr_t)x->t.g);
 }
 
+/* Pieces of m and of v of any size, from any element on, are what all of it has there; memory for no more is written. */
+static inline void
+pull_is_read(const param *x)
+{
+    const uint64_t n = x->t.numel;
+    ckp_error err;
+    float *all[2] = {zeros((size_t)n * 4), zeros((size_t)n * 4)};
+    assert_ok(ckp_optim_read(&x->t, all[0], x->t.v_bits != 0 ? all[1] : NULL, &err));
+    test_rng r = {n + x->t.m_bits};
+    for (int round = 0; round < 60; round++)
+        for (int second = 0; second <= (x->t.v_bits != 0); second++) {
+            ckp_status (*const pull)(void *, uint64_t, uint64_t, void *, ckp_error *) = second ? ckp_optim_pull_v : ckp_optim_pull_m;
+            const uint64_t first = test_below(&r, n + 1), count = round % 3 == 0 ? n - first : test_below(&r, n - first + 1);
+            float *part = zeros((size_t)count * 4);
+            assert_ok(pull((void *)(uintptr_t)&x->t, first, count, part, &err));
+            if (count != 0)
+                assert_memory_equal(part, all[second] + first, count * 4);
+            guard_free(part);
+            assert_status(pull((void *)(uintptr_t)&x->t, first, n - first + 1, all[second], &err), CKP_EINVAL);
+        }
+    assert_status(ckp_optim_pull_v(NULL, 0, 0, NULL, &err), CKP_EINVAL);
+    if (x->t.v_bits == 0)
+        assert_status(ckp_optim_pull_v((void *)(uintptr_t)&x->t, 0, 1, all[1], &err), CKP_EINVAL);
+    guard_free(all[0]);
+    guard_free(all[1]);
+}
+
 static inline void
 gradient(const param *x, uint64_t step, double size)
 {

@@ -176,6 +176,29 @@ bad_gradients_stand_still(void **state)
     ckp_optim_free(o);
 }
 
+static void
+parts_of_moments_are_the_whole(void **state)
+{
+    static const struct { uint64_t numel, cols; bool by_column; unsigned m, v; } at[] = {
+        {50 * 70, 70, true, 4, 4}, {33 * 64, 64, true, 3, 5}, {7 * 129, 129, false, 8, 8}, {1, 1, false, 2, 2}, {300, 256, false, 6, 2}, {40 * 37 + 5, 37, true, 5, 3},
+    };
+    ckp_optim *o;
+    ckp_error err;
+    (void)state;
+    assert_ok(ckp_optim_new(&o, 1, &err));
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        param x = make(&plain, at[i].numel, at[i].cols, at[i].by_column, at[i].m, at[i].v);
+        pull_is_read(&x);            /* before there is any */
+        for (uint64_t step = 1; step <= 5; step++) {
+            gradient(&x, step, 1e-3);
+            do_step(o, &x, step);
+        }
+        pull_is_read(&x);
+        drop(&x);
+    }
+    ckp_optim_free(o);
+}
+
 /* Moments out and in: to the grid's precision; and codes as bytes exactly. */
 static void
 state_goes_out_and_in(void **state)
@@ -339,6 +362,7 @@ main(void)
         cmocka_unit_test(threads_and_parts_agree),
         cmocka_unit_test(spikes_raise_rows),
         cmocka_unit_test(bad_gradients_stand_still),
+        cmocka_unit_test(parts_of_moments_are_the_whole),
         cmocka_unit_test(state_goes_out_and_in),
         cmocka_unit_test(small_steps_move_bf16),
         cmocka_unit_test(misuse_is_refused),

@@ -297,6 +297,7 @@ state_goes_out_and_in(void **state)
         gradient(&x, step, 1e-3);
         do_step(o, &x, step);
     }
+    pull_is_read(&x);
     assert_ok(ckp_optim_read(&x.t, m, NULL, &err));
     y.t.step = 30;
     y.t.m_corr = 1;

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moments that ckpress.torch keeps as codes, in the profiles that round moments: they are what the codes stand for, and coded as torch's own."""
+
+import copy
+
+import ckpress
+import ckpress.torch
+import pytest
+import torch
+from ckpress.torch import SGD, AdamW, Lion
+from torch import nn
+
+ROLES = ("weight", "m", "v", "momentum")
+
+
+def net():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(48, 300), nn.Tanh(), nn.Linear(300, 70), nn.Tanh(), nn.Conv1d(1, 20, 7), nn.Flatten(), nn.Linear(20 * 64, 5))
+
+
+def train(model, opt, steps, start=0):
+    for i in range(start, start + steps):
+        x = torch.randn(16, 48, generator=torch.Generator().manual_seed(i))
+        h = model[:4](x).unsqueeze(1)
+        loss = (model[4:](h) - x[:, :5]).square().mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+
+
+def bits_of(states):
+    return {(k, name): t.view(torch.int32).clone() for k, state in states.items() for name, t in state.items() if name != "step" and t is not None and t.is_floating_point()}
+
+
+def run(path, profile="resume", **how):
+    return ckpress.Checkpointer(path, profile, rng=False, final_on_close=False, **how)
+
+
+CASES = [
+    (AdamW, lambda ps: torch.optim.AdamW(ps, lr=1.0), {"lr": 1e-3}, 4),
+    (AdamW, lambda ps: torch.optim.AdamW(ps, lr=1.0), {"lr": 1e-3, "betas": (0.9, 0.95)}, (3, 5)),
+    (SGD, lambda ps: torch.optim.SGD(ps, lr=1.0, momentum=0.9), {"lr": 1e-2, "momentum": 0.9}, 5),
+]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("profile", ["resume", "small"])
+@pytest.mark.parametrize("ours,torchs,options,bits", CASES)
+def test_stored_as_torchs_would_be(ours, torchs, options, bits, profile, threads, tmp_path):
+    """Moments of keys and deltas are as large, and give the same bits, as those of torch's optimizer in f32. (Weights are rounded by a key that each run draws.)"""
+    model = net()
+    opt, other = ours(model.parameters(), state_bits=bits, small=0, **options), torchs(model.parameters())
+    with run(tmp_path / "ours", profile, threads=threads) as a, run(tmp_path / "torchs", profile) as b:
+        for step in (10, 20, 30):
+            train(model, opt, 10, step - 10)
+            other.load_state_dict(opt.torch_state_dict())
+            a.save(step, wait=True, model=model, optimizer=opt)
+            b.save(step, wait=True, model=model, optimizer=other)
+            for role in ROLES:
+                one, other_one = (ck.stats["stored_by_role"].get(role) for ck in (a, b))
+                assert one == other_one if role != "weight" else one == pytest.approx(other_one, rel=0.15), (step, role)
+            assert a.stats["is_key"] == b.stats["is_key"] == (step == 10)
+    back = [bits_of(ckpress.load(tmp_path / path)["optimizer"]["state"]) for path in ("ours", "torchs")]
+    assert len(back[0]) >= 8 and back[0].keys() == back[1].keys()
+    assert all(torch.equal(t, back[1][k]) for k, t in back[0].items())
+
+
+@pytest.mark.parametrize("ours,options", [(AdamW, {"lr": 1e-3}), (SGD, {"lr": 1e-2, "momentum": 0.9}), (Lion, {"lr": 1e-4})])
+def test_restored_into_codes(ours, options, tmp_path):
+    """The widths are the optimizer's, steps count on, and the training goes on as from the moments in f32."""
+    model = net()
+    opt = ours(model.parameters(), state_bits=4, small=0, **options)
+    train(model, opt, 40)
+    with run(tmp_path) as ck:
+        ck.save(40, wait=True, model=model, optimizer=opt)
+        stored = ck.stats["stored_bytes"]
+    again = net()
+    back = ours(again.parameters(), state_bits=8, small=0, **options)
+    with run(tmp_path) as ck:
+        assert ck.restore(model=again, optimizer=back) == 40
+    assert back.param_groups[0]["state_bits"] == 4
+    for p, q in zip(model.parameters(), again.parameters(), strict=True):
+        one, other = opt.state[p], back.state[q]
+        if p.dim() < 2:
+            assert one["step"] == other["step"] or ours is not AdamW
+            continue
+        assert one["packed"].bits == other["packed"].bits and one["packed"].step == other["packed"].step == 40
+        for s, t in zip(one["packed"].moments(), other["packed"].moments(), strict=True):
+            assert 0 < float((s * t).sum() / (s.norm() * t.norm()))
+    assert stored < 0.2 * 8 * sum(p.numel() for p in model.parameters())
+    train(again, back, 3, 40)
+
+
+def test_widths_that_a_policy_chose(tmp_path):
+    model = net()
+    opt = AdamW(model.parameters(), lr=1e-3, state_bits="auto", budget_bits=3.5, every=4, small=0)
+    train(model, opt, 30)
+    with run(tmp_path) as ck:
+        ck.save(30, wait=True, model=model, optimizer=opt)
+    again = net()
+    back = AdamW(again.parameters(), lr=1e-3, state_bits="auto", small=0)
+    with run(tmp_path) as ck:
+        assert ck.restore(model=again, optimizer=back) == 30
+
+    def widths(m, o):
+        return [o.state[p]["packed"].bits for p in m.parameters() if p.dim() > 1]
+
+    assert widths(model, opt) == widths(again, back) and len(set(widths(model, opt))) > 1
+    assert opt.param_groups[0]["policy"].keys() == back.param_groups[0]["policy"].keys() if isinstance(opt.param_groups[0]["policy"], dict) else True
+    train(again, back, 8, 30)
+
+
+@pytest.mark.parametrize("how", [{"master": "split8"}, {"state_bits": 32}])
+def test_what_stays_as_it_is(how, tmp_path):
+    """Codes beside further bits of weights are exact whatever the profile; a group of 32 bits is coded as torch's own."""
+    model = net().bfloat16() if "master" in how else net()
+    opt = AdamW(model.parameters(), lr=1e-3, small=0, **how)
+    for i in range(5):
+        for p in model.parameters():
+            p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).to(p.dtype)
+        opt.step()
+    with run(tmp_path) as ck:
+        ck.save(5, wait=True, model=model, optimizer=opt)
+        assert ("m" in ck.stats["params_by_role"]) == ("state_bits" in how)
+    again = copy.deepcopy(model)
+    back = AdamW(again.parameters(), lr=1e-3, small=0, **how)
+    with run(tmp_path) as ck:
+        assert ck.restore(model=again, optimizer=back) == 5
+    if "master" in how:
+        for p, q in zip(model.parameters(), again.parameters(), strict=True):
+            one, other = opt.ckpress_state(p)[0], back.ckpress_state(q)[0]
+            assert torch.equal(p, q) and all(torch.equal(t, other[k]) for k, t in one.items())
+
+
+def test_a_final_save_has_exact_weights(tmp_path):
+    model = net()
+    opt = AdamW(model.parameters(), lr=1e-3, small=0)
+    train(model, opt, 20)
+    with ckpress.Checkpointer(tmp_path, "resume") as ck:
+        ck.save(20, wait=True, model=model, optimizer=opt)
+        train(model, opt, 5, 20)
+        ck.save(25, final=True, wait=True)
+        assert not ck.stats["is_key"]
+    again = net()
+    with ckpress.Checkpointer(tmp_path, "resume") as ck:
+        assert ck.restore(model=again, optimizer=AdamW(again.parameters(), lr=1e-3, small=0)) == 25
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), again.parameters(), strict=True))
+
+
+def test_codes_and_shape_must_fit():
+    state = ckpress._core.State()
+    packed = AdamW([p := nn.Parameter(torch.ones(20, 40))], lr=1e-3)
+    p.grad = torch.ones_like(p)
+    packed.step()
+    held = packed.state[p]["packed"]
+    with pytest.raises(ValueError, match="do not fit"):
+        state.add_coded("m", ckpress._core.M, (20, 41), held.view(), False, None, held)
+    with pytest.raises(ValueError, match="do not fit"):
+        state.add_coded("m", ckpress._core.M, (1 << 40, 1 << 40), held.view(), False, None, held)
+    assert state.add_coded("m", ckpress._core.M, (40, 20), held.view(), False, None, held) == 0
