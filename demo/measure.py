@@ -100,7 +100,7 @@ def musts(figures: dict[str, Any], profile: str) -> list[Must]:
     ]
     if profile == "lossless":
         return [*out, Must("identical_weights", float(figures["identical_weights"]), 1, True)]
-    most_bits, most_lost = {"resume": (0.85, 5.0), "small": (0.65, 12.0)}[profile]
+    most_bits, most_lost = {"resume": (0.75, 5.0), "small": (0.55, 12.0)}[profile]
     out.append(Must("bits_per_param", figures["bits_per_param"]["total"], most_bits, False))
     if profile == "resume":
         out.append(Must("loss_gap", figures["loss_interrupted"] - figures["loss_uninterrupted"], 0.03, False))

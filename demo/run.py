@@ -53,6 +53,7 @@ class Progress:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", default=os.environ.get("PROFILE", "resume"), choices=("lossless", "resume", "small"))
+    parser.add_argument("--state-bits", default="32", help="of the moments of the run that is killed, 2 to 8, or auto: ckpress.torch.AdamW")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/demo"), help="directory for everything")
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--every", type=int, default=25, help="steps between checkpoints")
@@ -75,6 +76,8 @@ def main() -> int:
         str(args.every),
         "--seed",
         str(args.seed),
+        "--state-bits",
+        args.state_bits,
     ]
     plain = Plain(common, args.out / "uninterrupted.log")
     broken = Interrupted(common, args.out / "interrupted.log", kills=args.kills, steps=args.steps, committed=lambda: commits(run))

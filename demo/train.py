@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 import ckpress
+import ckpress.torch
 import torch
 from model import GPT, Sampler, held_out_loss, learning_rate, split, text
 
@@ -27,7 +28,12 @@ class Trainer:
         torch.manual_seed(args.seed)
         train, self.held_out = split(text()[1])
         self.model = GPT()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
+        how: dict[str, Any] = {"lr": 1e-3, "betas": (0.9, 0.95), "weight_decay": 0.1}
+        if args.state_bits != "32" and not args.plain:
+            how["state_bits"] = "auto" if args.state_bits == "auto" else int(args.state_bits)
+            self.optimizer: torch.optim.Optimizer = ckpress.torch.AdamW(self.model.parameters(), **how)
+        else:
+            self.optimizer = torch.optim.AdamW(self.model.parameters(), **how)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda s: learning_rate(s, args.steps))
         self.sampler = Sampler(train, 16, args.seed)
         self.checkpointer: ckpress.Checkpointer | None = None
@@ -114,6 +120,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--every", type=int, default=25, help="steps between checkpoints")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--state-bits", default="32", help="of the optimizer's moments, or auto; not with --plain")
     parser.add_argument("--plain", action="store_true", help="no checkpoints")
     parser.add_argument("--events", type=int, default=1, help="file descriptor for events")
     args = parser.parse_args()

@@ -146,7 +146,7 @@ typedef enum ckp_role {
     CKP_ROLE_OTHER = 0, /**< unknown: always lossless */
     CKP_ROLE_WEIGHT = 1,
     CKP_ROLE_MASTER = 2,   /**< fp32 master of a low-precision weight, its owner */
-    CKP_ROLE_COPY = 3,     /**< bf16 or fp16 copy of a master, its owner: derived and not stored where all of it is the master's rounding */
+    CKP_ROLE_COPY = 3,     /**< bf16 or fp16 copy of a master, its owner (none: of some master): derived and not stored where all of it is the master's rounding */
     CKP_ROLE_M = 4,        /**< first moment: Adam's, or Lion's, which has no second */
     CKP_ROLE_V = 5,        /**< Adam's second moment */
     CKP_ROLE_MOMENTUM = 6, /**< of SGD */

@@ -46,8 +46,8 @@ CKP_API void ckp_state_free(ckp_state *s);
 
 /*
  * Mixed precision: a weight of bf16 or fp16 that is, element by element, the rounding of its fp32 master is not stored but derived on reading. A master says so
- * by its role and its owner (the weight), or a copy by the role CKP_ROLE_COPY and its owner (the master). A lossless save also finds pairs that nobody
- * declared. All elements are compared at every save; a weight that is no such rounding is stored as any other. In a lossy profile moments of such a
+ * by its role and its owner (the weight), or a copy by the role CKP_ROLE_COPY and its owner (the master). A copy without an owner is one of whatever master it is the
+ * rounding of, which is looked for. A lossless save also finds pairs that nobody declared. All elements are compared at every save; a weight that is no such rounding is stored as any other. In a lossy profile moments of such a
  * weight count as the master's, which is quantized, and the copy is the rounding of what comes back of it.
  */
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -55,13 +56,33 @@ class Collector(Encoder):
         self.special += [(is_module, self._module), (is_optimizer, self._optimizer)]
         self.lossy: list[tuple[Any, int]] = []  # parameters that may be coded lossily, and their index
         self._adam: list[tuple[str, float, float, int]] = []
+        self._memory: set[int] = set()  # where what is saved lies
+        self._stepped_by: list[tuple[str, Any]] = []  # parameters of optimizers, and what errors call them
 
     def done(self) -> Any:
         """The finished state."""
+        self._warn_of_unsaved()
         for owner, beta1, beta2, step in self._adam:
             if owner not in self._absent:
                 self.state.set_adam(owner, beta1, beta2, step)
         return self.state
+
+    def leaf(self, view: View, path: Path, as_: int, **how: Any) -> int:
+        if type(view.memory) is int:
+            self._memory.add(view.memory)
+        return super().leaf(view, path, as_, **how)
+
+    def _warn_of_unsaved(self) -> None:
+        """An optimizer over tensors that are nobody's, such as masters of a model in bf16, saves their moments and not their values."""
+        torch = torch_module()
+        lost = [
+            name
+            for name, p in self._stepped_by
+            if torch is not None and type(p) in (torch.Tensor, torch.nn.Parameter) and p.device.type == "cpu" and p.numel() and p.data_ptr() not in self._memory
+        ]
+        if lost:
+            text = f"ckpress: {lost[0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}: parameters of an optimizer that are in nothing that is saved: "
+            warnings.warn(text + "a restore brings their moments back and not their values. Save them too, masters=torch.nn.ParameterList(...)", RuntimeWarning, stacklevel=5)
 
     def absent(self, name: str, view: View) -> bool:
         if self._division is None or not self._divided or not self._division.absent(self._belongs, name, view.dtype, view.shape):
@@ -125,7 +146,10 @@ class Collector(Encoder):
         if lossy and self._averages and path and path[0] in self._averages and self.context.trained is not None:
             raise make(InvalidError, f"averages: {show(path)} is a weight that an optimizer of this save trains", tensor=name)
         self.lossy_possible |= lossy
-        index = self.torch_leaf(t, path, _core.AS_TORCH, name=name, role=_core.WEIGHT if weight else _core.OTHER, lossless=not lossy)
+        # Weights of 16 bits that training changes but no optimizer of this save does: its masters are elsewhere, and what they are the rounding of is looked for.
+        copy = weight and self._lossy_moments and t.requires_grad and self.context.trained is not None and not lossy and t.dtype in (torch.bfloat16, torch.float16)
+        role = _core.COPY if copy else _core.WEIGHT if weight else _core.OTHER
+        index = self.torch_leaf(t, path, _core.AS_TORCH, name=name, role=role, lossless=not (lossy or copy))
         if lossy and index is not None:
             self.lossy.append((t, index))
 
@@ -138,6 +162,7 @@ class Collector(Encoder):
         names = self.context.optimizer_names(optimizer)
         prefix = "" if not path else join(path)
         pairs = [(n, p, group) for ns, group in zip(names, optimizer.param_groups) for n, p in zip(ns, group["params"])]
+        self._stepped_by += [(prefixed(prefix, n), p) for n, p, _ in pairs]
         pairs = [(n, p, g) for n, p, g in pairs if p in optimizer.state]
         self.state.put(_core.DICT, 2)
         self.value("state", path)

@@ -237,20 +237,27 @@ index_masters(const ckp_state *s, ckpi_hindex *ix, ckp_error *err)
     return CKP_OK;
 }
 
+/* Whether a master is looked for: of all tensors, or of those alone that say they are copies, of whatever. */
+static bool
+is_sought(const ckpi_tensor *t, const uint32_t *master, bool all)
+{
+    return *master == CKPI_NO_TENSOR && may_be_copy(t) && may_be_found(t) && (all || (t->role == CKP_ROLE_COPY && t->owner == CKPI_NO_TENSOR));
+}
+
 static ckp_status
-find(const ckp_state *s, uint32_t *master, ckp_error *err)
+find(const ckp_state *s, uint32_t *master, bool all, ckp_error *err)
 {
     ckpi_hindex ix = {0};
 
     bool any = false;
     for (size_t i = 0; i < s->n; i++)
-        any = any || (master[i] == CKPI_NO_TENSOR && may_be_copy(&s->t[i]) && may_be_found(&s->t[i]));
+        any = any || is_sought(&s->t[i], &master[i], all);
     ckp_status st = any ? index_masters(s, &ix, err) : CKP_OK;
     for (size_t i = 0; any && st == CKP_OK && i < s->n; i++) {
         uint64_t hash = 0;
         bool tells = false;
         size_t at = 0;
-        if (master[i] != CKPI_NO_TENSOR || !may_be_copy(&s->t[i]) || !may_be_found(&s->t[i]))
+        if (!is_sought(&s->t[i], &master[i], all))
             continue;
         st = sample(&s->t[i], s->t[i].dtype, &hash, &tells, err);
         const uint32_t m = st == CKP_OK && tells ? ckpi_hindex_next(&ix, hash, &at) : CKPI_HINDEX_NONE;
@@ -290,8 +297,8 @@ ckpi_copies_link(ckpi_table *t, const ckp_state *s, const ckpi_copies *how, ckp_
         st = prove(s, master, &done, how->ctx, err);
     if (st == CKP_OK && !done) {
         st = take_declared(s, master, err);
-        if (st == CKP_OK && how->search)
-            st = find(s, master, err);
+        if (st == CKP_OK)
+            st = find(s, master, how->search, err);
         if (st == CKP_OK)
             st = prove(s, master, &done, how->ctx, err);
     }

@@ -3,8 +3,8 @@
  * Low-precision copies of masters (docs/format.md, "Copies"). Mixed-precision training holds each weight twice: in bf16 or fp16 for the
  * model, in fp32 for the optimizer. Where every element of the first is the second's, rounded, the first need not be stored.
  *
- * A pair is declared (a master with its owner, a copy with its owner) or, for a lossless save, found: by a few values that lie evenly over
- * both. Either way it counts only once all elements have been compared, at every save.
+ * A pair is declared (a master with its owner, a copy with its owner) or found: by a few values that lie evenly over both, for all tensors of a
+ * lossless save, and for what is said to be a copy without an owner in any. Either way it counts only once all elements have been compared, at every save.
  */
 #ifndef CKPI_RUN_COPIES_H
 #define CKPI_RUN_COPIES_H
@@ -14,7 +14,7 @@
 typedef struct ckpi_copies {
     ckpi_ctx *ctx;               /* NULL: not at all, all is stored */
     const ckpi_table *like;      /* a base's, whose copies are taken if they still are copies: a delta's table is its base's. Or NULL */
-    bool search;                 /* also pairs that nobody declared */
+    bool search;                 /* also pairs of which nobody declared anything */
 } ckpi_copies;
 
 /* Makes rows of a fresh table of s copies, where they are. Of a copy that was a weight with moments, those become the master's. */

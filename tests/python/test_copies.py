@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,72 @@ def test_lossy_copies_are_rounded_from_what_comes_back(tmp_path: Path, profile: 
             assert ck.restore(step=step, model=fresh, optimizer=other) == step
         for p in fresh.parameters():
             assert same(p.data, other.state[p]["master_param"].bfloat16())
+
+
+def with_masters(dtype: torch.dtype) -> tuple[nn.Module, nn.ParameterList, torch.optim.Optimizer]:
+    model, _ = make(dtype)
+    masters = nn.ParameterList(p.detach().float() for p in model.parameters())
+    return model, masters, torch.optim.AdamW(masters, lr=1e-3)
+
+
+def train_masters(model: nn.Module, masters: nn.ParameterList, optimizer: torch.optim.Optimizer, steps: int = 3) -> None:
+    for _ in range(steps):
+        x = torch.randint(0, 300, (32,))
+        nn.functional.cross_entropy(model(x).float(), (x * 7 + 1) % 300).backward()
+        for p, m in zip(model.parameters(), masters, strict=True):
+            assert p.grad is not None
+            m.grad, p.grad = p.grad.float(), None
+        optimizer.step()
+        with torch.no_grad():
+            for p, m in zip(model.parameters(), masters, strict=True):
+                p.copy_(m)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("profile", ["resume", "small"])
+def test_masters_beside_the_model(tmp_path: Path, profile: str, dtype: torch.dtype) -> None:
+    """An optimizer over masters: the model is trained by nobody, and what it is the rounding of is found in a lossy save too. Frozen weights and those that
+    are nobody's rounding are as they were."""
+    model, masters, optimizer = with_masters(dtype)
+    frozen = nn.Linear(64, 200).requires_grad_(False).to(dtype)
+    loose = nn.Linear(64, 200).to(dtype)
+    parts = {"model": model, "masters": masters, "optimizer": optimizer, "frozen": frozen, "loose": loose}
+    with ckpress.Checkpointer(tmp_path / "run", profile, final_on_close=False) as ck:
+        for step in (1, 2, 3):
+            train_masters(model, masters, optimizer)
+            frozen.weight.data.copy_(model[1].weight)  # today's values, by chance
+            ck.save(step, wait=True, **parts)
+            assert ck.stats["is_key"] == (step == 1)
+    assert derived(tmp_path / "run") == {f"model/{n}": f"masters/{i}" for i, (n, p) in enumerate(model.named_parameters())}
+    assert {t["role"] for n, t in tensors(tmp_path / "run").items() if n.startswith("frozen")} == {"weight"}
+    again, fresh, other = with_masters(dtype)
+    with ckpress.Checkpointer(tmp_path / "run", profile, final_on_close=False) as ck:
+        parts = {"model": again, "masters": fresh, "optimizer": other}
+        ice, wild = nn.Linear(64, 200).requires_grad_(False).to(dtype), nn.Linear(64, 200).to(dtype)
+        assert ck.restore(**parts, frozen=ice, loose=wild) == 3
+    assert not same(fresh[1].data, masters[1].data) and all(same(p.data, m.data.to(dtype)) for p, m in zip(again.parameters(), fresh, strict=True))
+    assert same(ice.weight.data, frozen.weight.data) and same(wild.weight.data, loose.weight.data)
+
+
+@pytest.mark.parametrize("held", ["nowhere", "list", "dict", "parameters", "state_dict"])
+def test_masters_that_nobody_saves(tmp_path: Path, held: str) -> None:
+    """An optimizer's parameters that are in nothing that is saved would silently start anew."""
+
+    class Holder:
+        def state_dict(self) -> dict[str, Any]:
+            return {"masters": [m.detach() for m in masters]}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            pass
+
+    model, masters, optimizer = with_masters(torch.bfloat16)
+    train_masters(model, masters, optimizer)
+    parts = {"list": list(masters), "dict": {"a": {"b": tuple(masters)}}, "parameters": masters, "state_dict": Holder()}
+    with warnings.catch_warnings(record=True) as said, ckpress.Checkpointer(tmp_path / "run") as ck:
+        warnings.simplefilter("always")
+        ck.save(1, wait=True, model=model, optimizer=optimizer, **({} if held == "nowhere" else {"masters": parts[held]}))
+    told = [str(w.message) for w in said if "in nothing that is saved" in str(w.message)]
+    assert told == ([] if held != "nowhere" else told[:1]) and (held != "nowhere" or "optimizer/group0.0 and 6 more" in told[0])
 
 
 def named_list(model: nn.Module, optimizer: Any) -> dict[str, Any]:
