@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 RELEASE := build/release
 RUN_PYTHON = PYTHONPATH=$(CURDIR)/$(RELEASE)/python PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(PYTHON)
 
-.PHONY: all help build release test test-full test-crash test-s3 demo bench-bitsnap bench-coder bench-lossless bench-save bench-optim bench-optim-policy bench-plan bench-quality bench-resident bench-sensitivity bench-transfer install clean distclean
+.PHONY: all help build release test test-full test-crash test-s3 demo bench-bitsnap bench-coder bench-lossless bench-mixed bench-save bench-optim bench-optim-policy bench-plan bench-quality bench-resident bench-sensitivity bench-transfer install clean distclean
 
 all: build
 
@@ -59,7 +59,7 @@ demo:
 	@$(RUN_PYTHON) demo/run.py --profile $(PROFILE) --out build/demo
 
 # bench/<name>.py where there is one, else the C program bench/<name>.c.
-bench-bitsnap bench-coder bench-lossless bench-optim bench-plan bench-quality bench-resident bench-sensitivity bench-transfer: bench-%:
+bench-bitsnap bench-coder bench-lossless bench-mixed bench-optim bench-plan bench-quality bench-resident bench-sensitivity bench-transfer: bench-%:
 	@scripts/bootstrap.sh bench
 	@$(MAKE) --no-print-directory release
 	@mkdir -p build/bench

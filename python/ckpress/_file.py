@@ -262,6 +262,15 @@ class File(Mapping[str, LazyTensor]):
         """Step, lineage, profile, sizes in bytes; of a run's checkpoint metrics and settings, else none."""
         return dict(self.checkpoint.info())
 
+    @property
+    def tensors(self) -> dict[str, dict[str, Any]]:
+        """What each tensor is and what it takes, by name: ``role``, ``dtype``, ``shape``, ``raw_bytes``, ``stored_bytes``, ``bits_per_element``, ``codec`` (how its first piece
+        was coded), ``lossy`` with the errors that were recorded, and whose it is: ``owner``, ``alias_of`` and ``copy_of`` are names, or None."""
+        rows = [dict(self.checkpoint.tensor(i)) for i in range(len(self.checkpoint))]
+        for row in rows:
+            row.update({k: None if row[k] is None else self._names[row[k]] for k in ("owner", "alias_of", "copy_of")})
+        return {row["name"]: row for row in rows}
+
     def close(self) -> None:
         """Closes the file; lazy tensors can no longer be read. Closing twice is fine."""
         self.checkpoint.close()

@@ -124,6 +124,21 @@ def test_a_file_of_weights_says_so(tmp_path):
             assert f.info["profile"] == profile and f.info["settings"] == {}
 
 
+def test_what_each_tensor_takes(tmp_path):
+    model, optimizer, scheduler = training()
+    steps(model, optimizer, scheduler, 2)
+    tied = model.up.weight
+    ckpress.save(tmp_path / "s.ckp", {"model": model, "optimizer": optimizer, "tied": tied, "low": tied.detach().bfloat16(), "zeros": torch.zeros(5000)})
+    with ckpress.open(tmp_path / "s.ckp") as f:
+        found = f.tensors
+        assert list(found) == list(f) and sum(t["stored_bytes"] for t in found.values()) <= f.info["stored_bytes"]
+        weight = found["model/up.weight"]
+        assert (weight["role"], weight["dtype"], weight["shape"], weight["lossy"]) == ("weight", "f32", tuple(tied.shape), False)
+        assert weight["raw_bytes"] == 4 * tied.numel() and weight["bits_per_element"] == pytest.approx(8 * weight["stored_bytes"] / tied.numel(), rel=1e-3)
+        assert found["optimizer/up.weight/exp_avg"]["owner"] == found["tied"]["alias_of"] == found["low"]["copy_of"] == "model/up.weight"
+        assert (found["low"]["codec"], weight["owner"]) == ("derived", None) and weight["codec"] in ("planes", "raw", "mask")
+
+
 class Evil:
     def __reduce__(self):
         return os.system, ("touch /tmp/ckpress-was-here",)
