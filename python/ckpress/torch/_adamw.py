@@ -208,7 +208,7 @@ class Resident(torch.optim.Optimizer):
     def _add_job(self, work: _Work, p: Tensor, name: str, bits: tuple[int, int] | None, group: int, number: int) -> None:
         self._refuse(p, name, (8, 8))
         part, ranks = _sharded.place_of(p, f"{self._name}: {name}")
-        held = self._held(p, part, name, bits)
+        held = self._held(p, part, name, bits, int(self.param_groups[group]["seed"]), number)
         assert p.grad is not None
         if p.grad.shape != p.shape:
             raise InvalidError(f"{self._name}: {name} has the shape {tuple(p.shape)} and its gradient {tuple(p.grad.shape)}")
@@ -224,7 +224,7 @@ class Resident(torch.optim.Optimizer):
         pointers = job.p.data_ptr(), job.g.data_ptr(), *rest
         work.tensors.append((held.view(name), group, number, held.step + 1, part.first, _DTYPES[p.dtype], _DTYPES[job.g.dtype], *pointers, 0))
 
-    def _held(self, p: Tensor, part: Part, name: str, bits: tuple[int, int] | None) -> Packed | Wide:
+    def _held(self, p: Tensor, part: Part, name: str, bits: tuple[int, int] | None, seed: int, number: int) -> Packed | Wide:
         """The moments of a parameter, which begin here."""
         state = self.state[p]
         if is_wide(part.whole):
@@ -241,7 +241,7 @@ class Resident(torch.optim.Optimizer):
                 raise InvalidError(f"{self._name}: {name} has f32 state and its group now asks for fewer bits: load_state_dict(state_dict()) converts it")
             assert bits is not None
             state["packed"] = Packed.empty(part, self._widths(p, bits))
-        packed: Packed = state["packed"].to(_sharded.local(p).device)
+        packed: Packed = state["packed"].to(_sharded.local(p).device).settled(seed, number, name)
         state["packed"] = packed
         if packed.part != part:
             raise InvalidError(f"{self._name}: {name} has changed its shape or its part from {packed.part} to {part}")
@@ -483,7 +483,8 @@ class Resident(torch.optim.Optimizer):
                 out.pop("master_rest", None)
             return out
         widths = coded.bits if coded is not None else _optim_state.widths_of(saved, len(moments), name) or self._widths(p, bits, fresh=True)
-        packed = Packed.from_moments(part, ranks, widths, moments, steps, correction or self._correction(group, steps), int(group["seed"]), number, name)
+        make = Packed.with_room if coded is None else Packed.from_moments
+        packed = make(part, ranks, widths, moments, steps, correction or self._correction(group, steps), int(group["seed"]), number, name)
         packed.kept = kept_from(_sharded.whole(saved.get("policy")), name) if coded is None else coded.kept
         packed.rest = None if coded is None else _sharded.here(coded.rest, p, part)
         return {"packed": packed}

@@ -23,6 +23,11 @@ BLOCK = 256  # elements under a factor where a row has a multiple of them, and t
 WIDE_ROW = 1024  # elements that a step takes at a time where there are no rows
 MOMENTUM_BLOCK = 64  # elements under one factor of a momentum without v
 
+#: Largest |m| / sqrt(v) that codes of m have, by their width (src/optim/grid.c), of those that an outlier outgrows.
+TOP = {2: 0.5, 3: 0.75, 4: 1.0, 5: 1.5, 6: 2.5}
+ROOM = 8  # width of an m that has outgrown its own
+SETTLES = 32  # steps until it is back: what it came with is 3 % of its size then (b1 = 0.9)
+
 #: Options `master`: what is kept of a bf16 weight's further bits.
 MASTERS = {None: None, "split8": torch.int8, "split16": torch.int16}
 
@@ -70,7 +75,7 @@ def recode(packed: Packed, bits: tuple[int, int], settings: list[tuple[Any, ...]
     with _lock:
         _engine().recode(settings, tensor, *bits, new[0].data_ptr(), new[1].data_ptr())
     packed.m, packed.v = new
-    packed.bits = bits
+    packed.bits, packed.settle = bits, None
 
 
 def is_wide(shape: torch.Size | tuple[int, ...]) -> bool:
@@ -186,6 +191,17 @@ def widths_of(saved: dict[str, Any], moments: int, name: str) -> tuple[int, int]
     return bits
 
 
+def _outgrows(moments: list[Tensor], correction: tuple[float, float], bits: int) -> bool:
+    """Whether codes of that width would lose a twentieth of m's share in the step's direction, m^2 / v."""
+    lost, whole = 0.0, 0.0
+    for m, v in zip(*(t.detach().cpu().float().reshape(-1).split(1 << 20) for t in moments), strict=True):
+        u = (m / correction[0]).abs() / (v / correction[1]).sqrt().clamp(min=1e-30)
+        u[(v <= 0) | ~u.isfinite()] = 0
+        lost += float(((u - TOP.get(bits, float("inf"))).clamp(min=0) * u).sum())
+        whole += float((u * u).sum())
+    return lost > 0.05 * whole
+
+
 def _rest_of(rest: Tensor | None) -> tuple[int, int]:
     return (0, 0) if rest is None else (8 * rest.element_size(), rest.data_ptr())
 
@@ -206,6 +222,7 @@ class Packed:
     m_corr: float = 0.0
     v_corr: float = 0.0
     kept: tuple[int, ...] | None = None  # what a policy of widths keeps of it, while no policy holds that
+    settle: tuple[int, int, int] | None = None  # the widths that it is to have, and after which step
 
     FIXED: ClassVar[int] = 3 * 8  # bytes of step and corrections
 
@@ -246,6 +263,17 @@ class Packed:
         self.m_corr, self.v_corr, self.step = m_corr, v_corr, self.step + 1
 
     @property
+    def aim(self) -> tuple[int, int]:
+        """Its widths, or those that it is to have."""
+        return self.bits if self.settle is None else self.settle[:2]
+
+    def settled(self, seed: int, number: int, name: str) -> Packed:
+        """Itself, or where its time has come the same in the widths that it is to have."""
+        if self.settle is None or self.step < self.settle[2]:
+            return self
+        return dataclasses.replace(self.coded(None, self.aim, seed, number, name), kept=self.kept)
+
+    @property
     def nbytes(self) -> int:
         """Everything that is kept for the parameter, its step, corrections and further bits included."""
         return self.m.nbytes + self.v.nbytes + self.row.nbytes + sum(t.nbytes for t in (self.col, self.rest) if t is not None) + self.FIXED
@@ -275,7 +303,7 @@ class Packed:
         """For a state_dict: m's and v's codes in uint8 of the parameter's shape (m's modulo 256), factors of rows (of those without columns as (rows, factors
         of each)), all placed as the parameter is; and small tensors."""
         if self.m.device.type != "cpu":
-            small = ("bits", "correction", "step")
+            small = ("bits", "correction", "step", "settle")
             return {k: t if k in small else t.to(self.m.device) for k, t in self.to("cpu").codes(p, moments).items()}
         out, shape = {}, self.part.whole
         for moment, packed, bits, signed in zip(moments, (self.m, self.v), self.bits, (True, False), strict=False):
@@ -293,6 +321,8 @@ class Packed:
         if self.rest is not None:
             out["master_rest"] = _sharded.like(p, self.rest.clone(), shape)
         out["bits"] = torch.tensor(self.bits, dtype=torch.uint8)
+        if self.settle is not None:
+            out["settle"] = torch.tensor(self.settle, dtype=torch.int64)
         out["correction"] = torch.tensor([self.m_corr, self.v_corr], dtype=torch.float64)
         out["step"] = torch.tensor(float(self.step), dtype=torch.float32)
         return out
@@ -310,7 +340,7 @@ class Packed:
         cols = 0
         if is_wide(shape) or (isinstance(row, Tensor) and row.dim() == 1 and not layout(shape)[1] and layout(shape)[0] != BLOCK):
             part, cols = Part.all_of(shape), blocks(shape)
-        saved = {k: _sharded.whole(t) if k in ("bits", "correction", "step", "col_factor") or cols else t for k, t in saved.items()}
+        saved = {k: _sharded.whole(t) if k in ("bits", "correction", "step", "settle", "col_factor") or cols else t for k, t in saved.items()}
         if not cols:
             if isinstance(row, Tensor) and not has_cols:
                 each = cls._factors_of_a_row(shape, layout(shape)[0], alone)
@@ -336,6 +366,9 @@ class Packed:
         steps = steps_of(saved.get("step"), name)
         if not (0 <= m_corr <= 1 and 0 <= v_corr <= 1):
             raise InvalidError(f"{name}: corrections out of range")
+        settle = _wanted(saved, "settle", (3,), torch.int64, name).tolist() if "settle" in saved else None
+        if settle is not None and not (settle[0] in WIDTHS and settle[1] in WIDTHS and settle[2] >= 0 and not alone):
+            raise InvalidError(f"{name}: widths of {settle[:2]} bits are not known")
         if numel and not bool(((row == 0) | ((row >= 17) & (row <= (200 if alone else 239)))).all()) or (col is not None and not bool(((col >= -16) & (col <= 15)).all())):
             raise InvalidError(f"{name}: factors out of range")
         signed = code[0].view(torch.int8)
@@ -347,7 +380,7 @@ class Packed:
             if out.rest.dtype not in MASTERS.values():
                 raise InvalidError(f"{name}: master_rest of {out.rest.dtype}")
         out.row, out.col = row.clone(), None if col is None else col.clone()
-        out.step, out.m_corr, out.v_corr = steps, m_corr, v_corr
+        out.step, out.m_corr, out.v_corr, out.settle = steps, m_corr, v_corr, None if settle is None else (settle[0], settle[1], settle[2])
         for packed, c, b in zip((out.m, out.v), code, bits, strict=False):
             _core.Optim.pack(packed.data_ptr(), c.contiguous().data_ptr(), numel, cols, b)
         return out
@@ -367,7 +400,19 @@ class Packed:
         out: dict[str, Any] = {k: Coded(self.shape, here.view(), i == 1, here) for i, k in enumerate(moments)}
         out["step"] = torch.tensor(float(self.step), dtype=torch.float32)
         if widths:
-            out["bits"] = torch.tensor(self.bits, dtype=torch.uint8)
+            out["bits"] = torch.tensor(self.aim, dtype=torch.uint8)
+        return out
+
+    @classmethod
+    def with_room(
+        cls, part: Part, ranks: _sharded.Ranks | None, bits: tuple[int, int], moments: list[Tensor], steps: int, correction: tuple[float, float], seed: int, number: int, name: str
+    ) -> Packed:
+        """As from_moments(), of moments that other optimizers or lossy checkpoints had: an m that is in part far above sqrt(v), which codes of few bits would cut off,
+        is wider for the next steps. Of whole parameters: ranks would have to agree."""
+        if ranks is not None or len(moments) == 1 or not steps or not _outgrows(moments, correction, bits[0]):
+            return cls.from_moments(part, ranks, bits, moments, steps, correction, seed, number, name)
+        out = cls.from_moments(part, ranks, (ROOM, bits[1]), moments, steps, correction, seed, number, name)
+        out.settle = (*bits, steps + SETTLES)
         return out
 
     @classmethod

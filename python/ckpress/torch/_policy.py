@@ -92,7 +92,7 @@ class Policy:
         for _, _, p in self._all(groups):
             numel += p.numel()
             packed, small = state.get(p, {}).get("packed"), p.numel() < self.small
-            bits = packed.bits if packed is not None else widths(p, (2, 2)) if small else (2, 2)
+            bits = packed.aim if packed is not None else widths(p, (2, 2)) if small else (2, 2)
             items.append(self._item(p, bits, packed is None and not small))
         return _core.Policy(items).start(self._bytes(numel))
 
@@ -135,7 +135,7 @@ class Policy:
         shared = next((g["policy"] for g in groups if g.get("policy") is not None), None)
         if shared is not None:
             self._take_shared(shared)
-        items = [self._item(p, (8, 8) if packed is None else packed.bits, p.numel() >= self.small) for _, p, packed in found]
+        items = [self._item(p, (8, 8) if packed is None else packed.aim, p.numel() >= self.small) for _, p, packed in found]
         core = _core.Policy(items)
         for i, (n, _, packed) in enumerate(found):
             if packed is not None and packed.kept is not None:
