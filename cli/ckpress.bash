@@ -27,7 +27,7 @@ _ckpress() {
     --threads|-T) return ;;
     esac
     if [ "$COMP_CWORD" = 1 ] || [ "${COMP_WORDS[1]}" = help ]; then
-        COMPREPLY=($(compgen -W "compress decompress plan info ls log diff verify extract export import report cp prune thin rebase repair salvage help version" -- "$word"))
+        COMPREPLY=($(compgen -W "compress decompress plan info ls log diff verify extract export import report cp prune thin rebase repair salvage bench help version" -- "$word"))
         return
     fi
     case ${COMP_WORDS[1]} in
@@ -49,6 +49,7 @@ _ckpress() {
     rebase) options="--base -n --dry-run -T --threads --json --progress -q --quiet -h --help " ;;
     repair) options="-n --dry-run --data --delete --json --progress -q --quiet -h --help " ;;
     salvage) options="-o --output -f --force --base --json -q --quiet -v --verbose -h --help " ;;
+    bench) options="-T --threads --json -q --quiet -h --help " ;;
     help) options="--man --completion -q --quiet -h --help " ;;
     version) options="-q --quiet -h --help " ;;
     esac

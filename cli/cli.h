@@ -120,7 +120,7 @@ typedef struct cli_command {
 /* NULL-terminated. */
 extern const cli_command *const cli_commands[];
 extern const cli_command cli_cmd_compress, cli_cmd_decompress, cli_cmd_plan, cli_cmd_info, cli_cmd_ls, cli_cmd_log, cli_cmd_diff, cli_cmd_verify, cli_cmd_salvage, cli_cmd_repair, cli_cmd_thin, cli_cmd_rebase, cli_cmd_export, cli_cmd_import,
-    cli_cmd_extract, cli_cmd_prune, cli_cmd_cp, cli_cmd_report, cli_cmd_help, cli_cmd_version;
+    cli_cmd_extract, cli_cmd_prune, cli_cmd_cp, cli_cmd_report, cli_cmd_bench, cli_cmd_help, cli_cmd_version;
 const cli_command *cli_find(const char *name);
 
 /* Parses what follows the command's name. CLI_OK or CLI_USAGE (told on stderr); cli_args_free in either case. */
