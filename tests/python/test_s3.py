@@ -174,5 +174,5 @@ def test_no_bucket(server):
 
 def test_killed_again_and_again(server, url, tmp_path):
     """SIGKILL at random moments of a save, resumed from the URL: the end is that of the training that was left alone."""
-    found = s3_chaos.run(server.options, server.options, url, tmp_path, steps=14, kills=2, seed=11)  # `make test-s3` does more
+    found = s3_chaos.run(server.options, server.options, url, tmp_path, steps=10, kills=2, seed=11)  # `make test-s3` does more
     assert found.kills == 2 and found.sound(), found
