@@ -49,6 +49,7 @@ class Collector(Encoder):
         self._floats = floats
         self._averages = frozenset(averages)
         self._stepped = {name for name, step in (steps or {}).items() if step > 0}
+        self._exact = {name for name, step in (steps or {}).items() if step == 0}
         self.context = Context(root)
         self.weights_only = weights_only
         self._lossy_moments = lossy
@@ -197,7 +198,7 @@ class Collector(Encoder):
             self.value(name, path)
             whole = prefixed(prefix, name)
             with self._dividing(True, self.context.owner(param) or whole):
-                state, exact = state_of(param, self._lossy_moments)
+                state, exact = state_of(param, self._lossy_moments and self._is_rounded(param))
                 self._param_state(state, param, group, whole, (*path, Attr("state"), name), exact)
         self.value("param_groups", path)
         self._groups(optimizer.param_groups, names, (*path, Attr("param_groups")))
@@ -206,6 +207,11 @@ class Collector(Encoder):
         self.state.put(_core.LIST, len(groups))
         for g, (group, params) in enumerate(zip(groups, names)):
             self._dict(_core.DICT, {**group, "params": params}, (*path, g))
+
+    def _is_rounded(self, param: Any) -> bool:
+        """Whether a lossy profile rounds a parameter's weight and moments; what is kept exactly is smaller as the codes that it is."""
+        owner = self.context.owner(param)
+        return owner is not None and owner not in self._exact and owner not in self.context.claimed and self.context.is_trained(param)
 
     def _param_state(self, state: dict[str, Any], param: Any, group: dict[str, Any], prefix: str, path: Path, exact: bool) -> None:
         torch = torch_module()
