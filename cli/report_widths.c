@@ -2,8 +2,9 @@
 /*
  * Widths of resident moments (ckpress.torch) over the checkpoints: parameters by steps, a colour a width.
  *
- * Such an optimizer's state has, of each parameter NAME, codes (NAME/exp_avg_code, NAME/momentum_buffer_code) and two bytes NAME/bits: the widths of m and v, v's
- * 0 where there is a momentum alone. They are the only tensors that a report decodes.
+ * Such an optimizer's state has, of each parameter NAME, codes (NAME/exp_avg_code, NAME/momentum_buffer_code; NAME/exp_avg where a checkpoint has them
+ * rounded) and two bytes NAME/bits: the widths of m and v, v's 0 where there is a momentum alone, m's IN_ROOM and more where it has room for some steps.
+ * They are the only tensors that a report decodes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #define TOP 4.0
 #define BOTTOM 34.0
 #define ROW 12.0
+#define IN_ROOM 16u          /* of python/ckpress/torch/_optim_state.py: 8 bits, and which width it is to have */
 
 static const unsigned width_of[] = {2, 3, 4, 5, 6, 8};
 static const char *const color_of[] = {"#f3d9a4", "#e3ae5c", "#9cc3a0", "#5f9fb5", "#3b6fb6", "#2a3f7a"};
@@ -50,7 +52,7 @@ with_ending(const char *name, const char *ending)
 static uint64_t
 codes_beside(const ckp_checkpoint *ck, uint32_t index)
 {
-    static const char *const beside[] = {"/exp_avg_code", "/momentum_buffer_code"};
+    static const char *const beside[] = {"/exp_avg_code", "/momentum_buffer_code", "/exp_avg"};
     ckp_tensor_info t = {.size = sizeof t}, codes = {.size = sizeof codes};
 
     if (ckp_checkpoint_tensor(ck, index, &t, NULL) != CKP_OK || t.dtype != CKP_U8 || t.ndim != 1 || t.shape[0] != 2)
@@ -92,6 +94,9 @@ read_widths(report_point *p, ckp_checkpoint *ck, ckp_error *err)
         of[n++] = &p->tensor[i];
     }
     const ckp_status st = n != 0 ? ckp_checkpoint_read(ck, t, n, 1, err) : CKP_OK;
+    for (size_t i = 0; st == CKP_OK && i < n; i++)
+        if (bits[i][0] >= IN_ROOM)
+            bits[i][0] = 8;
     for (size_t i = 0; st == CKP_OK && i < n; i++)
         if (is_width(bits[i][0]) && (bits[i][1] == 0 || is_width(bits[i][1])))
             (void)memcpy(of[i]->width, bits[i], 2);

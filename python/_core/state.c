@@ -180,8 +180,9 @@ state_add_coded(state_object *self, PyObject *args)
     t->name = NULL;                  /* the tuple's */
     ckp_tensor x = CKP_TENSOR_INIT;
     uint64_t numel = 1;
-    for (unsigned i = 0; i < shape.ndim && numel <= t->numel; i++)
-        numel *= shape.extent[i];
+    for (unsigned i = 0; i < shape.ndim; i++)
+        if (__builtin_mul_overflow(numel, shape.extent[i], &numel))
+            numel = UINT64_MAX;
     if (numel != t->numel) {
         PyErr_Format(PyExc_ValueError, "%s: its codes do not fit its shape", name);
         goto done;

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,6 +49,7 @@ class Collector(Encoder):
         self._floats = floats
         self._averages = frozenset(averages)
         self._stepped = {name for name, step in (steps or {}).items() if step > 0}
+        self._exact = {name for name, step in (steps or {}).items() if step == 0}
         self.context = Context(root)
         self.weights_only = weights_only
         self._lossy_moments = lossy
@@ -56,12 +59,13 @@ class Collector(Encoder):
         self.special += [(is_module, self._module), (is_optimizer, self._optimizer)]
         self.lossy: list[tuple[Any, int]] = []  # parameters that may be coded lossily, and their index
         self._adam: list[tuple[str, float, float, int]] = []
-        self._memory: set[int] = set()  # where what is saved lies
+        self._places: set[int] = set()  # where what is saved lies
+        self._saved: dict[str, Any] = {}  # tensors of torch, by name
         self._stepped_by: list[tuple[str, Any]] = []  # parameters of optimizers, and what errors call them
 
-    def done(self) -> Any:
-        """The finished state."""
-        self._warn_of_unsaved()
+    def done(self, depth: int = 2) -> Any:
+        """The finished state; ``depth``: how far above is the user's call, for warnings."""
+        self._warn_of_unsaved(depth + 2)
         for owner, beta1, beta2, step in self._adam:
             if owner not in self._absent:
                 self.state.set_adam(owner, beta1, beta2, step)
@@ -69,20 +73,42 @@ class Collector(Encoder):
 
     def leaf(self, view: View, path: Path, as_: int, **how: Any) -> int:
         if type(view.memory) is int:
-            self._memory.add(view.memory)
+            self._places.add(view.memory)
+        if is_torch_tensor(view.keep):
+            self._saved[how.get("name") or join(path)] = view.keep
         return super().leaf(view, path, as_, **how)
 
-    def _warn_of_unsaved(self) -> None:
+    def _warn_of_unsaved(self, depth: int) -> None:
         """An optimizer over tensors that are nobody's, such as masters of a model in bf16, saves their moments and not their values."""
         torch = torch_module()
         lost = [
-            name
+            (name, p)
             for name, p in self._stepped_by
-            if torch is not None and type(p) in (torch.Tensor, torch.nn.Parameter) and p.device.type == "cpu" and p.numel() and p.data_ptr() not in self._memory
+            if torch is not None and type(p) in (torch.Tensor, torch.nn.Parameter) and p.device.type == "cpu" and p.numel() and p.data_ptr() not in self._places
         ]
         if lost:
-            text = f"ckpress: {lost[0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}: parameters of an optimizer that are in nothing that is saved: "
-            warnings.warn(text + "a restore brings their moments back and not their values. Save them too, masters=torch.nn.ParameterList(...)", RuntimeWarning, stacklevel=5)
+            elsewhere = self._elsewhere()
+            lost = [(name, p) for name, p in lost if not elsewhere(p)]
+        if lost:
+            text = f"ckpress: {lost[0][0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}: parameters of an optimizer that are in nothing that is saved: "
+            warnings.warn(text + "a restore brings their moments back and not their values. Save them too, masters=torch.nn.ParameterList(...)", RuntimeWarning, stacklevel=depth + 1)
+
+    def _elsewhere(self) -> Callable[[Any], bool]:
+        """Whether a parameter is saved though no saved tensor begins where it does: its module's state_dict() gives copies, it is a piece of a saved buffer, or
+        something of its values is saved."""
+        spans = sorted((t.data_ptr(), t.data_ptr() + t.nbytes) for t in self._saved.values())
+        starts, ends = [s[0] for s in spans], list(itertools.accumulate((s[1] for s in spans), max))
+        alike: dict[Any, list[Any]] = {}
+        for t in self._saved.values():
+            alike.setdefault((t.dtype, t.shape), []).append(t)
+
+        def saved(p: Any) -> bool:
+            below = bisect.bisect_right(starts, p.data_ptr())
+            if self.context.owner(p) in self._saved or (below and p.data_ptr() < ends[below - 1]):
+                return True
+            return any(bool((_few(p) == _few(t)).all()) for t in alike.get((p.dtype, p.shape), ()))
+
+        return saved
 
     def absent(self, name: str, view: View) -> bool:
         if self._division is None or not self._divided or not self._division.absent(self._belongs, name, view.dtype, view.shape):
@@ -105,10 +131,10 @@ class Collector(Encoder):
 
     def role_of(self, name: str, view: View, role: int, lossless: bool) -> tuple[int, bool]:
         if self._averages and name.partition("/")[0] in self._averages and view.dtype in _LOSSY_DTYPES and view.shape:
-            if role == _core.WEIGHT or (role == _core.OTHER and not lossless):  # a module's buffers are no weights, and numbers beside them no tensors
+            if role in (_core.WEIGHT, _core.COPY) or (role == _core.OTHER and not lossless):  # a module's buffers are no weights, and numbers beside them no tensors
                 self.lossy_possible = True
                 return _core.AVERAGE, False
-        named = name in self._stepped and role in (_core.OTHER, _core.WEIGHT)
+        named = name in self._stepped and role in (_core.OTHER, _core.WEIGHT, _core.COPY)
         unknown = self._floats and role == _core.OTHER and not lossless
         if not (named or unknown) or view.dtype not in _LOSSY_DTYPES:
             return role, lossless
@@ -172,7 +198,7 @@ class Collector(Encoder):
             self.value(name, path)
             whole = prefixed(prefix, name)
             with self._dividing(True, self.context.owner(param) or whole):
-                state, exact = state_of(param, self._lossy_moments)
+                state, exact = state_of(param, self._lossy_moments and self._is_rounded(param))
                 self._param_state(state, param, group, whole, (*path, Attr("state"), name), exact)
         self.value("param_groups", path)
         self._groups(optimizer.param_groups, names, (*path, Attr("param_groups")))
@@ -181,6 +207,11 @@ class Collector(Encoder):
         self.state.put(_core.LIST, len(groups))
         for g, (group, params) in enumerate(zip(groups, names)):
             self._dict(_core.DICT, {**group, "params": params}, (*path, g))
+
+    def _is_rounded(self, param: Any) -> bool:
+        """Whether a lossy profile rounds a parameter's weight and moments; what is kept exactly is smaller as the codes that it is."""
+        owner = self.context.owner(param)
+        return owner is not None and owner not in self._exact and owner not in self.context.claimed and self.context.is_trained(param)
 
     def _param_state(self, state: dict[str, Any], param: Any, group: dict[str, Any], prefix: str, path: Path, exact: bool) -> None:
         torch = torch_module()
@@ -217,6 +248,12 @@ class Collector(Encoder):
             return
         if 1 <= count < 1 << 53 and 0 <= beta1 < 1 and 0 <= beta2 < 1:  # a training gone wrong is saved too
             self._adam.append((owner, beta1, beta2, int(count)))
+
+
+def _few(t: Any) -> Any:
+    """Elements that lie evenly over a tensor."""
+    flat = t.detach().reshape(-1)
+    return flat[:: max(1, flat.numel() // 64)]
 
 
 def rounding_of(profile: str) -> dict[str, bool]:

@@ -169,7 +169,7 @@ def save(
         raise make(InvalidError, text)
     if optimizer_states != "profile" and not collector.moments:
         raise make(InvalidError, f"optimizer_states={optimizer_states!r} needs the live optimizer in the object: in a state_dict no tensor says what it is")
-    state = collector.done()
+    state = collector.done(1)
     if base is None or isinstance(base, File):
         _core.save(path, state, options, None if base is None else base.checkpoint, overwrite, progress)
         return

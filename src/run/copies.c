@@ -284,11 +284,31 @@ move_moments(ckpi_table *t, const uint32_t *master)
     }
 }
 
+bool
+ckpi_copies_strayed(const ckpi_table *t, const ckp_state *s, size_t i)
+{
+    return s->t[i].role == CKP_ROLE_COPY && s->t[i].owner == CKPI_NO_TENSOR && t->rec[i].copy_of == CKPI_NO_TENSOR;
+}
+
+/* So that a base model predicts them, and nobody takes them for what is derived. */
+static ckp_status
+strays_are_weights(ckpi_table *t, const ckp_state *s, ckp_error *err)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < s->n; i++)
+        if (ckpi_copies_strayed(t, s, i)) {
+            t->rec[i].role = CKP_ROLE_WEIGHT;
+            any = true;
+        }
+    return any ? ckpi_table_rehash(t, err) : CKP_OK;
+}
+
 ckp_status
 ckpi_copies_link(ckpi_table *t, const ckp_state *s, const ckpi_copies *how, ckp_error *err)
 {
     if (how->ctx == NULL)
-        return CKP_OK;
+        return strays_are_weights(t, s, err);
     uint32_t *master = ckpi_malloc(s->n + 1, sizeof *master);
     bool done = false, any = false;
 
@@ -297,7 +317,7 @@ ckpi_copies_link(ckpi_table *t, const ckp_state *s, const ckpi_copies *how, ckp_
         st = prove(s, master, &done, how->ctx, err);
     if (st == CKP_OK && !done) {
         st = take_declared(s, master, err);
-        if (st == CKP_OK)
+        if (st == CKP_OK && (how->search || !how->by_name))
             st = find(s, master, how->search, err);
         if (st == CKP_OK)
             st = prove(s, master, &done, how->ctx, err);
@@ -309,5 +329,5 @@ ckpi_copies_link(ckpi_table *t, const ckp_state *s, const ckpi_copies *how, ckp_
         st = ckpi_table_link_copies(t, master, err);
     }
     free(master);
-    return st;
+    return st == CKP_OK ? strays_are_weights(t, s, err) : st;
 }

@@ -102,6 +102,8 @@ ckpi_lay_out(ckpi_table **table, ckpi_layout **layout, const ckp_state *s, const
     if (st == CKP_OK)
         st = ckpi_copies_link(*table, s, copies, err);
     for (size_t i = 0; st == CKP_OK && i < s->n; i++)
+        no_loss[i] = no_loss[i] || ckpi_copies_strayed(*table, s, i);
+    for (size_t i = 0; st == CKP_OK && i < s->n; i++)
         if (no_loss[i] && (*table)->rec[i].copy_of != CKPI_NO_TENSOR)
             no_loss[(*table)->rec[i].copy_of] = true;
     if (st == CKP_OK)

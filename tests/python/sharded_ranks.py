@@ -97,6 +97,21 @@ def same_as_one(rank, dir, rules, steps, replicas=1):
     return out
 
 
+def out_of_room(rank, dir):
+    """A state whose first moments have room, into a parameter of which each rank has some rows."""
+    g = torch.Generator().manual_seed(1)
+    v = torch.rand((40, 96), generator=g) + 0.5
+    m = torch.where(torch.rand((40, 96), generator=g) < 0.04, 4.0, 0.01) * v.sqrt()
+    group = torch.optim.AdamW([nn.Parameter(torch.ones(40, 96))]).state_dict()["param_groups"]
+    alone = ckpress.torch.AdamW([nn.Parameter(torch.ones(40, 96))], small=0)
+    alone.load_state_dict({"state": {0: {"step": torch.tensor(1000.0), "exp_avg": m, "exp_avg_sq": v}}, "param_groups": group})
+    had = next(iter(alone.state.values()))["packed"]
+    mine = ckpress.torch.AdamW([nn.Parameter(place(torch.ones(40, 96), mesh_of(dist.get_world_size())))], small=0)
+    mine.load_state_dict(alone.state_dict())
+    alone.state[alone.param_groups[0]["params"][0]]["packed"] = had.settled_now(None, 0, 0, "p")
+    return had.settle, whole_state(mine), whole_state(alone)
+
+
 def one_alone(rank, dir, rules, steps):
     return {(rule, by_torch): stepped(rule, None, steps, threads=1 + (rule == "lion"), by_torch=by_torch)[1] for rule, by_torch in rules}
 

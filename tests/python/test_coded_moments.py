@@ -7,9 +7,11 @@ import ckpress
 import ckpress.torch
 import pytest
 import torch
+import torch.distributed.checkpoint
 from ckpress.torch import SGD, AdamW, Lion
 from ckpress.torch._optim_state import Packed
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
 ROLES = ("weight", "m", "v", "momentum")
 
@@ -140,17 +142,133 @@ def test_room_for_first_moments(state_bits, tmp_path):
     train(again, back, 3, 93)
 
 
-def test_room_that_is_no_such(tmp_path):
+def in_room(path, steps=60):
+    """A training that has just been restored from a lossy checkpoint."""
+    model = net()
+    opt = AdamW(model.parameters(), lr=1e-3, small=0)
+    train(model, opt, steps)
+    with run(path) as ck:
+        ck.save(steps, wait=True, model=model, optimizer=opt)
+    again = net()
+    back = AdamW(again.parameters(), lr=1e-3, small=0)
+    with run(path) as ck:
+        assert ck.restore(model=again, optimizer=back) == steps
+    assert all(back.state[p]["packed"].settle == (4, 4, steps + 32) for p in large(again))
+    return again, back
+
+
+@pytest.mark.parametrize("first", [4 * 33 + 16 + 33, 15, 1, 255])
+def test_room_that_is_no_such(first):
     model = net()
     opt = AdamW(model.parameters(), lr=1e-3, small=0)
     train(model, opt, 5)
     saved = opt.state_dict()
-    saved["state"][0]["settle"] = torch.tensor([4, 7, 9])
+    saved["state"][0]["bits"][0] = first
     with pytest.raises(ckpress.Error, match="widths of"):
         opt.load_state_dict(saved)
-    saved["state"][0]["settle"] = torch.tensor([4.0, 4.0, 9.0])
-    with pytest.raises(ckpress.Error, match="settle"):
-        opt.load_state_dict(saved)
+
+
+@pytest.mark.parametrize("asked,now,then", [(4, (8, 4), (4, 4)), ((8, 4), (8, 4), (8, 4)), (3, (3, 3), (3, 3)), ((8, 8), (8, 8), (8, 8))])
+def test_widths_asked_for_while_there_is_room(asked, now, then, tmp_path):
+    """They are what the group has in the end; those that it is to have anyway cut nothing off."""
+    model, opt = in_room(tmp_path)
+    opt.set_state_bits(asked)
+    assert all(opt.state[p]["packed"].bits == now for p in large(model))
+    train(model, opt, 34, 60)
+    assert all(opt.state[p]["packed"].bits == then for p in large(model))
+
+
+def test_room_through_distributed_checkpoints(tmp_path):
+    """A state has the same tensors with room and without: room is not lost, and goes."""
+    model, opt = in_room(tmp_path / "run")
+    train(model, opt, 3, 60)
+    torch.distributed.checkpoint.save(get_optimizer_state_dict(model, opt), checkpoint_id=tmp_path / "room")
+
+    def read(path, into, optimizer):
+        state = get_optimizer_state_dict(into, optimizer)
+        torch.distributed.checkpoint.load(state, checkpoint_id=path)
+        set_optimizer_state_dict(into, optimizer, state)
+
+    again = net()
+    back = AdamW(again.parameters(), lr=1e-3, small=0)
+    read(tmp_path / "room", again, back)
+    again.load_state_dict(model.state_dict())
+    assert all(back.state[p]["packed"].settle == (4, 4, 92) for p in large(again))
+    for m, o in ((model, opt), (again, back)):
+        train(m, o, 33, 63)
+        assert all(o.state[p]["packed"].bits == (4, 4) for p in large(m))
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), again.parameters(), strict=True))
+    torch.distributed.checkpoint.save(get_optimizer_state_dict(model, opt), checkpoint_id=tmp_path / "none")
+    other, has = in_room(tmp_path / "other")
+    read(tmp_path / "none", other, has)
+    assert all(has.state[p]["packed"].settle is None and has.state[p]["packed"].bits == (4, 4) for p in large(other))
+
+
+def test_room_ends_on_the_parameters_device(tmp_path, monkeypatch):
+    """Codes are made anew on the CPU: they are moved after that."""
+    model, opt = in_room(tmp_path)
+    moved = []
+    to = Packed.to
+    monkeypatch.setattr(Packed, "to", lambda self, device: moved.append(self) or to(self, device))
+    train(model, opt, 33, 60)
+    assert all(any(opt.state[p]["packed"] is packed for packed in moved) for p in large(model))
+
+
+def test_moments_that_are_none():
+    p = nn.Parameter(torch.ones(20, 40))
+    groups = torch.optim.AdamW([p]).state_dict()["param_groups"]
+    for v, match in ((torch.ones(7, 3), "of shape"), (torch.ones(800), "of shape"), ([1.0], "tensors"), (None, "tensors")):
+        state = {"step": torch.tensor(3.0), "exp_avg": torch.ones(20, 40), "exp_avg_sq": v}
+        with pytest.raises(ckpress.Error, match=match):
+            AdamW([p], lr=1e-3).load_state_dict({"state": {0: state}, "param_groups": groups})
+
+
+@pytest.mark.parametrize("why", ["no module", "frozen", "step 0", "another optimizer"])
+def test_what_is_not_rounded_stays_as_codes(why, tmp_path):
+    """Floats that a profile keeps exactly would take more than the codes that they stand for, and be rounded when they are read."""
+    model = net()
+    opt = AdamW(model.parameters(), lr=1e-3, small=0)
+    train(model, opt, 10)
+    objects = {"model": model.state_dict() if why == "no module" else model, "optimizer": opt}
+    steps = {f"model/{n}": 0.0 for n, _ in model.named_parameters()} if why == "step 0" else None
+    if why == "frozen":
+        model.requires_grad_(False)
+    elif why == "another optimizer":
+        objects = {"model": model, "first": copy.deepcopy(opt), "optimizer": opt}
+        objects["first"].param_groups[0]["params"] = opt.param_groups[0]["params"]
+        objects["first"].state.update({p: copy.deepcopy(opt.state[p]) for p in model.parameters()})
+    with run(tmp_path, steps=steps) as ck:
+        ck.save(10, wait=True, **objects)
+    with ckpress.open(tmp_path) as f:
+        assert any(name.startswith("optimizer/") and name.endswith("exp_avg_code") for name in f)
+    again = net()
+    back = AdamW(again.parameters(), lr=1e-3, small=0)
+    with run(tmp_path, steps=steps) as ck:
+        assert ck.restore(optimizer=back, model=again.state_dict() if why == "no module" else again, strict=False) == 10
+    for p, q in zip(model.parameters(), again.parameters(), strict=True):
+        if p.dim() > 1:
+            assert all(torch.equal(s, t) for s, t in zip(opt.state[p]["packed"].moments(), back.state[q]["packed"].moments(), strict=True))
+
+
+EVERY = [(AdamW, {}), (AdamW, {"state_bits": "auto"}), (SGD, {"momentum": 0.9}), (SGD, {}), (Lion, {})]
+
+
+@pytest.mark.parametrize("profile", ["lossless", "resume"])
+@pytest.mark.parametrize("ours,options", EVERY)
+def test_parameters_of_no_elements_and_optimizers_without_state(ours, options, profile, tmp_path):
+    model = nn.ParameterDict({"none": nn.Parameter(torch.zeros(0, 5)), "nor": nn.Parameter(torch.zeros(5, 0)), "some": nn.Parameter(torch.ones(20, 40)), "idle": nn.Parameter(torch.ones(20, 40))})
+    opt = ours(model.parameters(), lr=1e-3, small=0, **options)
+    for k, p in model.items():
+        p.grad = None if k == "idle" else torch.ones_like(p)
+    for step in (1, 2):
+        opt.step()
+        with run(tmp_path, profile) as ck:
+            ck.save(step, wait=True, model=model, optimizer=opt)
+    back = ours(model.parameters(), lr=1e-3, small=0, **options)
+    with run(tmp_path, profile) as ck:
+        assert ck.restore(model=model, optimizer=back) == 2
+    assert {k for k, p in model.items() if back.state.get(p)} == {k for k, p in model.items() if opt.state.get(p) and any(v is not None for v in opt.state[p].values())}
+    back.step()
 
 
 def test_widths_that_a_policy_chose(tmp_path):

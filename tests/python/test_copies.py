@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import warnings
 from collections.abc import Callable
@@ -174,7 +175,7 @@ def test_masters_beside_the_model(tmp_path: Path, profile: str, dtype: torch.dty
             ck.save(step, wait=True, **parts)
             assert ck.stats["is_key"] == (step == 1)
     assert derived(tmp_path / "run") == {f"model/{n}": f"masters/{i}" for i, (n, p) in enumerate(model.named_parameters())}
-    assert {t["role"] for n, t in tensors(tmp_path / "run").items() if n.startswith("frozen")} == {"weight"}
+    assert {t["role"] for n, t in tensors(tmp_path / "run").items() if n.startswith(("frozen", "loose"))} == {"weight"}
     again, fresh, other = with_masters(dtype)
     with ckpress.Checkpointer(tmp_path / "run", profile, final_on_close=False) as ck:
         parts = {"model": again, "masters": fresh, "optimizer": other}
@@ -203,6 +204,80 @@ def test_masters_that_nobody_saves(tmp_path: Path, held: str) -> None:
         ck.save(1, wait=True, model=model, optimizer=optimizer, **({} if held == "nowhere" else {"masters": parts[held]}))
     told = [str(w.message) for w in said if "in nothing that is saved" in str(w.message)]
     assert told == ([] if held != "nowhere" else told[:1]) and (held != "nowhere" or "optimizer/group0.0 and 6 more" in told[0])
+
+
+@pytest.mark.parametrize("held", ["clones", "hook", "copies", "buffer", "numpy"])
+def test_parameters_that_are_saved_otherwise(tmp_path: Path, held: str) -> None:
+    """Where their values are saved there is nothing to warn of, whatever has them."""
+    flat = torch.randn(64 * 9)
+    model: Any = nn.Linear(64, 8)
+    model.weight, model.bias = nn.Parameter(flat[:512].view(8, 64)), nn.Parameter(flat[512:520])
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(64)).sum().backward()
+    optimizer.step()
+
+    class Holder:
+        def state_dict(self) -> dict[str, Any]:
+            return {k: v.clone() for k, v in model.state_dict().items()}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            pass
+
+    if held == "hook":
+        model._register_state_dict_hook(lambda module, state, prefix, meta: {k: v.clone() for k, v in state.items()})
+    arrays = {k: v.numpy() for k, v in model.state_dict().items()}
+    holds = {"clones": Holder().state_dict(), "hook": model, "copies": Holder(), "buffer": flat, "numpy": arrays}[held]
+    with warnings.catch_warnings(), ckpress.Checkpointer(tmp_path / "run") as ck:
+        warnings.simplefilter("error")
+        ck.save(1, wait=True, held=holds, optimizer=optimizer)
+
+
+def test_the_warning_names_the_line(tmp_path: Path) -> None:
+    _, _, optimizer = with_masters(torch.bfloat16)
+    with pytest.warns(RuntimeWarning, match="in nothing that is saved") as said:
+        ckpress.save(tmp_path / "s.ckp", {"optimizer": optimizer})
+    assert said[0].filename == __file__
+
+
+@pytest.mark.parametrize("masters", [False, True])
+def test_averages_of_weights_of_16_bits(tmp_path: Path, masters: bool) -> None:
+    """Averages have gradients like any copied module; they are nobody's rounding."""
+    model, optimizer = make(torch.bfloat16)
+    if masters:
+        model, of, optimizer = with_masters(torch.bfloat16)  # type: ignore[assignment]
+        train_masters(model, of, optimizer)
+    else:
+        train(model, optimizer)
+    average = copy.deepcopy(model)
+    with ckpress.Checkpointer(tmp_path / "run", "resume", averages=["average"], final_on_close=False) as ck:
+        ck.save(1, wait=True, model=model, optimizer=optimizer, average=average, **({"masters": of} if masters else {}))
+    assert {t["role"] for n, t in tensors(tmp_path / "run").items() if n.startswith("average/")} == {"average"}
+
+
+@pytest.mark.parametrize("trained", ["a head", "masters"])
+def test_a_base_model_of_16_bits(tmp_path: Path, trained: str) -> None:
+    """Weights that no optimizer of a save trains are found in the base model as all others are."""
+    model, masters, optimizer = with_masters(torch.bfloat16)
+    torch.save(model.state_dict(), tmp_path / "base.pt")
+    parts: dict[str, Any] = {"model": model, "masters": masters, "optimizer": optimizer}
+    if trained == "a head":
+        head = nn.Linear(8, 8)
+        parts = {"model": model, "head": head, "optimizer": torch.optim.AdamW(head.parameters())}
+    else:
+        train_masters(model, masters, optimizer)
+    with ckpress.Checkpointer(tmp_path / "run", "resume", base=tmp_path / "base.pt", final_on_close=False) as ck:
+        for step in (1, 2):
+            ck.save(step, wait=True, **parts)
+            assert ck.stats["is_key"] == (step == 1)
+            stored = sum(t["stored_bytes"] for n, t in tensors(tmp_path / "run").items() if n.startswith("model/"))
+            assert stored < (0.05 if trained == "a head" else 0.8) * sum(2 * p.numel() for p in model.parameters())
+    again = copy.deepcopy(model)
+    with torch.no_grad():
+        for p in again.parameters():
+            p.zero_()
+    with ckpress.Checkpointer(tmp_path / "run", "resume", final_on_close=False) as ck:
+        ck.restore(model=again, strict=False)
+    assert same(dict(again.state_dict()), dict(model.state_dict()))
 
 
 def named_list(model: nn.Module, optimizer: Any) -> dict[str, Any]:

@@ -310,6 +310,23 @@ def test_widths_of_resident_moments(tmp_path):
     assert not any("extra" in n for n in points[24]) and "could not be read" not in text
 
 
+def test_widths_of_moments_that_a_profile_rounds(tmp_path):
+    """They are saved where a policy has chosen them. First moments that have room for some steps have 8 bits."""
+    resident_torch = pytest.importorskip("ckpress.torch")
+    path, p = tmp_path / "run", torch.nn.Parameter(torch.ones(64, 64))
+    resident(path, lambda ps: resident_torch.AdamW(ps, lr=1e-3, state_bits="auto", budget_bits=4.0, every=3), profile="resume", steps=6)
+    for point in json.loads(report(path, "--json", "-o", tmp_path / "a.html").stdout)["checkpoints"]:
+        with ckpress.open(f"{path}@{point['step']}") as f:
+            assert point["moment_bits"] == {n.removesuffix("/bits"): x[:].tolist() for n, x in f.items() if n.startswith("optimizer/") and n.endswith("/bits")} != {}
+    optimizer = resident_torch.AdamW([p], small=0)
+    far = {"step": torch.tensor(9000.0), "exp_avg": 4.0 * (torch.arange(4096) % 32 == 0).float().view(64, 64), "exp_avg_sq": torch.ones(64, 64)}
+    optimizer.load_state_dict({"state": {0: far}, "param_groups": torch.optim.AdamW([p]).state_dict()["param_groups"]})
+    with ckpress.Checkpointer(tmp_path / "room", final_on_close=False) as ck:
+        ck.save(1, p=p, optimizer=optimizer, wait=True)
+    (point,) = json.loads(report(tmp_path / "room", "--json", "-o", tmp_path / "b.html").stdout)["checkpoints"]
+    assert list(point["moment_bits"].values()) == [[8, 4]]
+
+
 def test_widths_of_a_momentum_alone_and_of_none(tmp_path):
     resident_torch = pytest.importorskip("ckpress.torch")
     resident(tmp_path / "sgd", lambda ps: resident_torch.SGD(ps, lr=1e-3, momentum=0.9, state_bits=5), steps=3)

@@ -42,6 +42,12 @@ def test_ranks_and_threads_do_not_matter(tmp_path):
     assert equal(kernels["adamw", False], alone["adamw", True]) and equal(kernels["sgd", False], alone["sgd", True])
 
 
+def test_room_ends_where_ranks_share(tmp_path):
+    """They would have to settle at the same step: they do when they read the state, with factors of all rows."""
+    for settle, mine, alone in run(sharded_ranks.out_of_room, tmp_path, world=2):
+        assert settle == (4, 4, 1032) and equal(mine, alone)
+
+
 def test_what_is_exchanged(tmp_path):
     """Two numbers a column at steps that are powers of two, a visit's sums, and a word to compare: nothing that grows with rows."""
     answers = run(sharded_ranks.same_as_one, tmp_path, [("adamw", False), ("auto", False), ("sgd", False)], STEPS, world=2)

@@ -241,7 +241,7 @@ class Resident(torch.optim.Optimizer):
                 raise InvalidError(f"{self._name}: {name} has f32 state and its group now asks for fewer bits: load_state_dict(state_dict()) converts it")
             assert bits is not None
             state["packed"] = Packed.empty(part, self._widths(p, bits))
-        packed: Packed = state["packed"].to(_sharded.local(p).device).settled(seed, number, name)
+        packed: Packed = state["packed"].settled(seed, number, name).to(_sharded.local(p).device)
         state["packed"] = packed
         if packed.part != part:
             raise InvalidError(f"{self._name}: {name} has changed its shape or its part from {packed.part} to {part}")
@@ -394,14 +394,14 @@ class Resident(torch.optim.Optimizer):
         """What a checkpoint holds of one parameter's state, and whether all of it stays as it is. A profile that rounds moments has them as the
         floats that codes stand for; not beside further bits of weights, which are of no use but with all others."""
         state, packed, number = self.state[p], self.state[p].get("packed"), self.policy.number_of(self, p)
-        if lossy and isinstance(packed, Packed) and packed.rest is None:
+        if lossy and isinstance(packed, Packed) and packed.rest is None and not _sharded.is_dtensor(p):
             kept = self.policy.kept(self, number)
             return {**packed.as_floats(self._moments, bool(kept)), **kept}, False
         return self._out(state, p, number), packed is not None or "master_rest" in state
 
     def ckpress_take(self, states: dict[Tensor, dict[str, Any]]) -> None:
         """State that a checkpoint gave back, in the place of all that is here."""
-        new = {p: self._one_in(states[p], p, name, group, number) for number, p, name, group in self._each(self.param_groups) if p in states}
+        new = {p: self._one_in(states[p], p, name, group, number) for number, p, name, group in self._each(self.param_groups) if states.get(p)}
         self.state.clear()
         self.state.update(new)
         self._agreed = False
@@ -464,6 +464,7 @@ class Resident(torch.optim.Optimizer):
         if f"{self._moments[0]}_code" in saved:
             coded = Packed.from_codes(p, part, saved, self._moments, name)
             coded.kept = kept_from(_sharded.whole(saved.get("policy")), name)
+            coded = coded if ranks is None else coded.settled_now(ranks, int(group["seed"]), number, name)
             if bits is not None and not coded.in_blocks:
                 return {"packed": coded}
             correction, saved = (coded.m_corr, coded.v_corr), self._moments_of(coded, p, part)
@@ -474,6 +475,7 @@ class Resident(torch.optim.Optimizer):
             return {}
         steps = _optim_state.steps_of(_sharded.whole(saved.get("step", 1)), f"{self._name}: {name}")
         moments = [_sharded.here(saved[k], p, part) for k in self._moments]
+        _optim_state.check_tensors(moments, f"{self._name}: {name}")
         if bits is None or is_wide(part.whole):
             dtype = torch.float32 if bits is not None else p.dtype
             out = _optim_state.wide_state(saved, p, part, dict(zip(self._moments, moments, strict=True)), dtype, f"{self._name}: {name}")
@@ -485,15 +487,13 @@ class Resident(torch.optim.Optimizer):
         widths = coded.bits if coded is not None else _optim_state.widths_of(saved, len(moments), name) or self._widths(p, bits, fresh=True)
         make = Packed.with_room if coded is None else Packed.from_moments
         packed = make(part, ranks, widths, moments, steps, correction or self._correction(group, steps), int(group["seed"]), number, name)
-        packed.kept = kept_from(_sharded.whole(saved.get("policy")), name) if coded is None else coded.kept
-        packed.rest = None if coded is None else _sharded.here(coded.rest, p, part)
-        return {"packed": packed}
+        kept = kept_from(_sharded.whole(saved.get("policy")), name) if coded is None else coded.kept
+        return {"packed": dataclasses.replace(packed, kept=kept, rest=None if coded is None else _sharded.here(coded.rest, p, part))}
 
     def _moments_of(self, coded: Packed, p: Tensor, part: Part) -> dict[str, Any]:
         """Of codes whose parameter has none now, as torch would have them."""
-        rest = {} if coded.rest is None else {"master_rest": coded.rest}
         moments = {k: _sharded.here(t, p, part) for k, t in zip(self._moments, coded.moments(), strict=False)}
-        return {"step": torch.tensor(float(coded.step), dtype=torch.float32), **moments, **rest}
+        return {"step": torch.tensor(float(coded.step), dtype=torch.float32), **moments, **({} if coded.rest is None else {"master_rest": coded.rest})}
 
 
 class Adam(Resident):

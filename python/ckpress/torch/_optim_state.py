@@ -27,6 +27,7 @@ MOMENTUM_BLOCK = 64  # elements under one factor of a momentum without v
 TOP = {2: 0.5, 3: 0.75, 4: 1.0, 5: 1.5, 6: 2.5}
 ROOM = 8  # width of an m that has outgrown its own
 SETTLES = 32  # steps until it is back: what it came with is 3 % of its size then (b1 = 0.9)
+IN_ROOM = 16  # from here on the first byte of a state's `bits` says of such an m its own width and the steps that are left
 
 #: Options `master`: what is kept of a bf16 weight's further bits.
 MASTERS = {None: None, "split8": torch.int8, "split16": torch.int16}
@@ -181,6 +182,12 @@ def steps_of(saved: Any, name: str) -> int:
     return int(steps)
 
 
+def check_tensors(moments: list[Any], name: str) -> None:
+    for t in moments:
+        if not isinstance(t, Tensor):
+            raise InvalidError(f"{name}: its moments should be tensors, one is {type(t).__name__}")
+
+
 def widths_of(saved: dict[str, Any], moments: int, name: str) -> tuple[int, int] | None:
     """Of moments that were saved as floats; None: nothing says so."""
     if "bits" not in saved:
@@ -189,6 +196,17 @@ def widths_of(saved: dict[str, Any], moments: int, name: str) -> tuple[int, int]
     if bits[0] not in WIDTHS or (bits[1] != 0 if moments == 1 else bits[1] not in WIDTHS):
         raise InvalidError(f"{name}: widths of {bits} bits are not known")
     return bits
+
+
+def _room_byte(bits: int, left: int) -> int:
+    """In the place of ROOM, so that a state has the same tensors with room and without: torch.distributed.checkpoint reads into a state that has none."""
+    return IN_ROOM + (SETTLES + 1) * list(TOP).index(bits) + left
+
+
+def _room_of(byte: int) -> tuple[int, int] | None:
+    """The reverse; None: no such."""
+    which, left = divmod(byte - IN_ROOM, SETTLES + 1)
+    return (list(TOP)[which], left) if 0 <= which < len(TOP) else None
 
 
 def _outgrows(moments: list[Tensor], correction: tuple[float, float], bits: int) -> bool:
@@ -269,9 +287,11 @@ class Packed:
 
     def settled(self, seed: int, number: int, name: str) -> Packed:
         """Itself, or where its time has come the same in the widths that it is to have."""
-        if self.settle is None or self.step < self.settle[2]:
-            return self
-        return dataclasses.replace(self.coded(None, self.aim, seed, number, name), kept=self.kept)
+        return self if self.settle is None or self.step < self.settle[2] else self.settled_now(None, seed, number, name)
+
+    def settled_now(self, ranks: _sharded.Ranks | None, seed: int, number: int, name: str) -> Packed:
+        """The same before its time: ranks that share a parameter would have to settle it together."""
+        return dataclasses.replace(dataclasses.replace(self, settle=None).coded(ranks, self.aim, seed, number, name), kept=self.kept)
 
     @property
     def nbytes(self) -> int:
@@ -303,7 +323,7 @@ class Packed:
         """For a state_dict: m's and v's codes in uint8 of the parameter's shape (m's modulo 256), factors of rows (of those without columns as (rows, factors
         of each)), all placed as the parameter is; and small tensors."""
         if self.m.device.type != "cpu":
-            small = ("bits", "correction", "step", "settle")
+            small = ("bits", "correction", "step")
             return {k: t if k in small else t.to(self.m.device) for k, t in self.to("cpu").codes(p, moments).items()}
         out, shape = {}, self.part.whole
         for moment, packed, bits, signed in zip(moments, (self.m, self.v), self.bits, (True, False), strict=False):
@@ -320,9 +340,8 @@ class Packed:
             out["col_factor"] = self.col.clone()
         if self.rest is not None:
             out["master_rest"] = _sharded.like(p, self.rest.clone(), shape)
-        out["bits"] = torch.tensor(self.bits, dtype=torch.uint8)
-        if self.settle is not None:
-            out["settle"] = torch.tensor(self.settle, dtype=torch.int64)
+        m = self.bits[0] if self.settle is None else _room_byte(self.settle[0], max(0, self.settle[2] - self.step))
+        out["bits"] = torch.tensor((m, self.bits[1]), dtype=torch.uint8)
         out["correction"] = torch.tensor([self.m_corr, self.v_corr], dtype=torch.float64)
         out["step"] = torch.tensor(float(self.step), dtype=torch.float32)
         return out
@@ -340,7 +359,7 @@ class Packed:
         cols = 0
         if is_wide(shape) or (isinstance(row, Tensor) and row.dim() == 1 and not layout(shape)[1] and layout(shape)[0] != BLOCK):
             part, cols = Part.all_of(shape), blocks(shape)
-        saved = {k: _sharded.whole(t) if k in ("bits", "correction", "step", "settle", "col_factor") or cols else t for k, t in saved.items()}
+        saved = {k: _sharded.whole(t) if k in ("bits", "correction", "step", "col_factor") or cols else t for k, t in saved.items()}
         if not cols:
             if isinstance(row, Tensor) and not has_cols:
                 each = cls._factors_of_a_row(shape, layout(shape)[0], alone)
@@ -360,15 +379,14 @@ class Packed:
         code = [_wanted(saved, f"{k}_code", shape, torch.uint8, name) for k in moments]
         row = _wanted(saved, "row_factor", (factors(numel, cols, alone),), torch.uint8, name)
         col = _wanted(saved, "col_factor", (cols,), torch.int8, name) if has_cols else None
-        bits = widths_of({"bits": None, **saved}, len(moments), name)
+        said = _wanted(saved, "bits", (2,), torch.uint8, name)
+        room = None if alone else _room_of(int(said[0]))
+        bits = widths_of({"bits": said if room is None else torch.tensor((ROOM, int(said[1])), dtype=torch.uint8)}, len(moments), name)
         assert bits is not None
         m_corr, v_corr = _wanted(saved, "correction", (2,), torch.float64, name).tolist()
         steps = steps_of(saved.get("step"), name)
         if not (0 <= m_corr <= 1 and 0 <= v_corr <= 1):
             raise InvalidError(f"{name}: corrections out of range")
-        settle = _wanted(saved, "settle", (3,), torch.int64, name).tolist() if "settle" in saved else None
-        if settle is not None and not (settle[0] in WIDTHS and settle[1] in WIDTHS and settle[2] >= 0 and not alone):
-            raise InvalidError(f"{name}: widths of {settle[:2]} bits are not known")
         if numel and not bool(((row == 0) | ((row >= 17) & (row <= (200 if alone else 239)))).all()) or (col is not None and not bool(((col >= -16) & (col <= 15)).all())):
             raise InvalidError(f"{name}: factors out of range")
         signed = code[0].view(torch.int8)
@@ -380,7 +398,8 @@ class Packed:
             if out.rest.dtype not in MASTERS.values():
                 raise InvalidError(f"{name}: master_rest of {out.rest.dtype}")
         out.row, out.col = row.clone(), None if col is None else col.clone()
-        out.step, out.m_corr, out.v_corr, out.settle = steps, m_corr, v_corr, None if settle is None else (settle[0], settle[1], settle[2])
+        out.step, out.m_corr, out.v_corr = steps, m_corr, v_corr
+        out.settle = None if room is None else (room[0], bits[1], steps + room[1])
         for packed, c, b in zip((out.m, out.v), code, bits, strict=False):
             _core.Optim.pack(packed.data_ptr(), c.contiguous().data_ptr(), numel, cols, b)
         return out
@@ -409,7 +428,8 @@ class Packed:
     ) -> Packed:
         """As from_moments(), of moments that other optimizers or lossy checkpoints had: an m that is in part far above sqrt(v), which codes of few bits would cut off,
         is wider for the next steps. Of whole parameters: ranks would have to agree."""
-        if ranks is not None or len(moments) == 1 or not steps or not _outgrows(moments, correction, bits[0]):
+        fit = all(tuple(t.shape) == part.shape for t in moments)  # from_moments() says so of others
+        if ranks is not None or len(moments) == 1 or not steps or not fit or not _outgrows(moments, correction, bits[0]):
             return cls.from_moments(part, ranks, bits, moments, steps, correction, seed, number, name)
         out = cls.from_moments(part, ranks, (ROOM, bits[1]), moments, steps, correction, seed, number, name)
         out.settle = (*bits, steps + SETTLES)
@@ -441,9 +461,11 @@ class Packed:
         return sums
 
     def coded(self, ranks: _sharded.Ranks | None, bits: tuple[int, int], seed: int, number: int, name: str) -> Packed:
-        """The same moments in other widths."""
-        if bits == self.bits:
+        """The same moments in other widths; itself where it has those, or is to have them."""
+        if bits == self.aim:
             return self
+        if bits == self.bits:
+            return dataclasses.replace(self, settle=None)
         out = Packed.from_moments(self.part, ranks, bits, self.moments(), self.step, (self.m_corr, self.v_corr), seed, number, name)
         out.rest = self.rest
         return out
