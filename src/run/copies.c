@@ -244,6 +244,24 @@ is_sought(const ckpi_tensor *t, const uint32_t *master, bool all)
     return *master == CKPI_NO_TENSOR && may_be_copy(t) && may_be_found(t) && (all || (t->role == CKP_ROLE_COPY && t->owner == CKPI_NO_TENSOR));
 }
 
+/* Where two sought tensors are one master's rounding, one of them may be a snapshot of the other, to stay as it is: neither is a copy. */
+static ckp_status
+only_ones(const ckp_state *s, uint32_t *master, ckp_error *err)
+{
+    uint8_t *copies = ckpi_calloc(s->n + 1, 1);
+
+    if (copies == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu masters", s->n);
+    for (size_t i = 0; i < s->n; i++)
+        if (master[i] != CKPI_NO_TENSOR && copies[master[i]] < 2)
+            copies[master[i]]++;
+    for (size_t i = 0; i < s->n; i++)
+        if (master[i] != CKPI_NO_TENSOR && copies[master[i]] > 1 && s->t[i].role == CKP_ROLE_COPY && s->t[i].owner == CKPI_NO_TENSOR)
+            master[i] = CKPI_NO_TENSOR;
+    free(copies);
+    return CKP_OK;
+}
+
 static ckp_status
 find(const ckp_state *s, uint32_t *master, bool all, ckp_error *err)
 {
@@ -265,7 +283,7 @@ find(const ckp_state *s, uint32_t *master, bool all, ckp_error *err)
             master[i] = m;
     }
     ckpi_hindex_free(&ix);
-    return st;
+    return st == CKP_OK && !all ? only_ones(s, master, err) : st;
 }
 
 /* ---- both ---------------------------------------------------------------------------------------------------------- */

@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import ckpress
@@ -101,18 +102,25 @@ def run(options, direct, url, folder, steps, kills, seed):
     """options: as the training reaches the server; direct: as the judge does."""
     found, chance, safe = Found(), random.Random(seed), 0
     whole, end = pathlib.Path(folder) / "whole", pathlib.Path(folder) / "end"
-    if start(url + "-whole", steps, whole, direct).wait() != 0:
+    alone = start(url + "-whole", steps, whole, direct)
+    alone.communicate(timeout=TIME_LIMIT)
+    if alone.returncode != 0:
         raise RuntimeError("the training does not end even when it is left alone")
     limit = time.monotonic() + TIME_LIMIT
     while True:
         process = start(url, steps, end, options)
+        watch = threading.Timer(max(limit - time.monotonic(), 1), process.kill)
+        watch.start()
         try:
             restored, committed = one_life(process, steps, kills - found.kills, chance)
             found.lost += restored < safe
             code = process.wait(timeout=max(limit - time.monotonic(), 1))
         finally:
+            watch.cancel()
             process.kill()
             process.wait()
+        if time.monotonic() > limit:
+            raise RuntimeError(f"the training has not ended in {TIME_LIMIT} s")
         there = judge(found, url, direct)
         found.lost += max(there, default=0) < max(safe, committed)
         safe = max([safe, committed, *there])

@@ -159,6 +159,22 @@ def train_masters(model: nn.Module, masters: nn.ParameterList, optimizer: torch.
                 p.copy_(m)
 
 
+@pytest.mark.parametrize("profile", ["resume", "small"])
+def test_a_snapshot_of_the_model_stays_as_it_is(tmp_path: Path, profile: str) -> None:
+    """A target that is the model today, and that nobody has frozen: which of the two is derived can't be told, so neither is."""
+    model, masters, optimizer = with_masters(torch.bfloat16)
+    train_masters(model, masters, optimizer)
+    target = copy.deepcopy(model)
+    with ckpress.Checkpointer(tmp_path / "run", profile, final_on_close=False) as ck:
+        ck.save(1, wait=True, model=model, target=target, masters=masters, optimizer=optimizer)
+        train_masters(model, masters, optimizer)
+        ck.save(2, wait=True, model=model, target=target, masters=masters, optimizer=optimizer)
+    for step in (1, 2):
+        loaded = ckpress.load(f"{tmp_path}/run@{step}")
+        assert same(dict(loaded["target"]), dict(target.state_dict()))
+    assert not any(name.startswith("target") for name in derived(tmp_path / "run"))
+
+
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("profile", ["resume", "small"])
 def test_masters_beside_the_model(tmp_path: Path, profile: str, dtype: torch.dtype) -> None:

@@ -581,7 +581,7 @@ class AdamW(Adam):
     those of one dimension or none keep moments in f32. DistributedDataParallel and FSDP2 (``fully_shard``) need no more than they do; see :class:`Resident`.
 
     ``state_bits="auto"``: widths of each tensor's m and v follow what the training does, ``budget_bits`` on average over all groups that say "auto", with
-    everything counted that is kept for them; never more, unless the least widths take more (a warning says so). In ``every`` steps each tensor is looked at once; the next round gives bits where they do the most: up at once,
+    everything counted that is kept for them; never more, but for the steps after a restore of rounded moments, and where the least widths take more (a warning says so). In ``every`` steps each tensor is looked at once; the next round gives bits where they do the most: up at once,
     down after two looks, one level at a time, so that widths settle in some six rounds: ``every`` should be a small part of the training. ``report()`` prints them;
     ``set_budget()`` changes the average. A resumed training takes the same decisions. Parameters that are not on a CPU keep the widths they start with.
 
