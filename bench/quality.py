@@ -24,9 +24,9 @@ import quality_report
 import torch
 from baselines import CODERS, SETTINGS
 from quality_bench import ROOT, TRAINING, Row, commit
-from quality_coding import PROFILES, fingerprint
+from quality_coding import KINDS, coding_kind, fingerprint
 from quality_runs import TASKS, chain, interrupted, plain
-from quality_systems import DYNAQUANT, options, unavailable
+from quality_systems import DYNAQUANT, unavailable
 
 LETTERS = {"a": ("gpt", "gpt-b2-0.999"), "b": ("vit",), "c": ("resnet",), "d": ("minilm",)}
 FILES = {"a": "gpt", "b": "vit", "c": "resnet", "d": "minilm"}
@@ -91,12 +91,11 @@ class Bench(quality_bench.Runs):
         super().__init__()
         self.quick, self.only = quick, only
         self.commits = {kind: commit(sources) for kind, sources in SOURCES.items()}
-        self.codings = {(profile, base): fingerprint(profile, base) for profile in PROFILES for base in (False, True)} if only in ("", "ckpress") else {}
+        self.codings = {(of, base): fingerprint(of, base) for of in KINDS for base in (False, True)} if only in ("", "ckpress") else {}
 
     def coding(self, task: str, system: str, setting: str) -> str:
         """What stands for the library that a row of it was measured with."""
-        profile, _ = options("ckpress" if system == "chain" else system, setting.split()[0])
-        return self.codings[profile, task in LOADED]
+        return self.codings[coding_kind("ckpress" if system == "chain" else system, setting.split()[0]), task in LOADED]
 
     def _missing(self, task: str, results: Results) -> list[Job]:
         out, told = [], set()

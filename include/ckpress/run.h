@@ -83,7 +83,7 @@ typedef enum ckp_optimizer_states {
 typedef struct ckp_coding {
     size_t size;                 /**< sizeof(ckp_coding) */
     ckp_profile profile;
-    double quality;              /**< scales the weights' steps: 0.5 is twice as fine; 0.01 to 100, default 1 */
+    double quality;              /**< scales the weights' steps: 0.5 is twice as fine; 0.01 to 100, default 1. To 0.2 first moments are rounded evenly, not in three values */
     unsigned threads;            /**< 0: one a processor */
     unsigned effort;             /**< 0 fast (default), 1 normal, 2 smallest: lossless codecs only */
     uint64_t memory_budget;      /**< bytes of extra memory, 0: a default by the state's size; ELIMIT when it cannot be kept */

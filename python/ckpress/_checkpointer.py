@@ -51,7 +51,7 @@ class Checkpointer:
         max_bytes: then delete the oldest until all that stays fits, but never the newest. With any of these rules, the newest
             checkpoint whose metrics are all finite stays as well.
         key_every: a checkpoint that needs no other at least every so many.
-        quality: scales the steps of lossy weights: 0.5 is twice as fine.
+        quality: scales the steps of lossy weights: 0.5 is twice as fine. At 0.2 and below first moments are finer too.
         steps: steps of single weights, by the names of their tensors (``"model/fc.weight"``), instead of the profile's: see :func:`ckpress.save`.
             Keys are finer by 2, as always. A name that a saved state does not have fails the save.
         optimizer_states: beside lossless weights, ``"cluster"`` or ``"codebook"``: moments in 16 or 8 bits a value (see :func:`ckpress.save`);

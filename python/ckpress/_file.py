@@ -140,7 +140,7 @@ def save(
             optimizers may be in it (:func:`load` gives their state as dicts, a module's as its ``state_dict()``, an optimizer's with
             parameters by name), and only their weights and moments are coded lossily by a lossy ``profile``.
         profile: ``"lossless"`` (every bit comes back), ``"resume"``, ``"small"``, ``"weights"``.
-        quality: scales the steps of lossy weights: 0.5 is twice as fine.
+        quality: scales the steps of lossy weights: 0.5 is twice as fine. At 0.2 and below first moments are finer too.
         effort: 0 fast, 1 normal, 2 smallest; lossless coding only.
         threads: 0: one a processor.
         memory_budget: bytes of extra memory; None: by the size of the state.

@@ -46,6 +46,11 @@ ckpi_coding_check(const ckp_coding *c, ckp_error *err)
     return st == CKP_OK && c->dynaquant != NULL ? ckpi_dynaquant_check(c->dynaquant, c->profile, err) : st;
 }
 
+/* Qualities from here on are for restores that cost nothing, whatever they take. */
+#define FINE 0.2
+/* Steps of first moments by quality, there: a third of their own noise at 0.1, as small tensors' always are. */
+#define FINE_MSTEP 2.5
+
 ckpi_settings
 ckpi_profile_settings(const ckp_coding *c)
 {
@@ -79,6 +84,11 @@ ckpi_profile_settings(const ckp_coding *c)
     s.average *= c->quality;
     s.k_move *= c->quality;
     s.named = c->quality;
+    /* Three values of moments cost a training the same however fine its weights are: where those are nearly exact, moments are rounded evenly. */
+    if (s.mthree && c->quality <= FINE) {
+        s.mthree = false;
+        s.mstep = FINE_MSTEP * c->quality;
+    }
     return s;
 }
 
