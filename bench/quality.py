@@ -35,7 +35,7 @@ FIELDS = ("commit", "coding", "seed", "machine", "compiler", "task", "system", "
           "run_s")  # fmt: skip
 KEY = ("task", "system", "setting", "restores", "seed")
 LOADED = ("minilm",)  # tasks that go on from somebody's weights: they are the base model of its runs
-SWEEP = ("small:5", "small:2", "resume:0.3", "resume:0.1", "resume:0.02")  # ckpress's curve, with resume and small; rivals reach gaps that need the coarsest
+SWEEP = ("small:5", "small:2", "resume:0.3", "resume:0.1", "resume:0.02")  # ckpress's curve, with resume and small; rivals reach gaps that need the coarsest and the finest
 FLOOR, SEEDS = 6, 3  # uninterrupted runs; runs of everything else
 Job = tuple[str, str, int, int]  # system, setting, restores, seed
 

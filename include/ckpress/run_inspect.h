@@ -19,7 +19,7 @@ extern "C" {
  *   step         of the weights, in RMS of all large ones; 0: this save kept them exactly
  *   rms          of all large weights
  *   movement     RMS of the weights' movement since the save before, in that RMS; not with keys that were surveyed anew
- *   m_share      of first moments, the largest, that is kept; the others are coded as zero
+ *   m_share      of first moments, the largest, that is kept; the others are coded as zero. Not there where moments are rounded evenly
  *   v_octaves    step of the second moment's root, in octaves
  *   dynaquant_bins, dynaquant_bins_embedding, dynaquant_prune, dynaquant_prune_by_sensitivity (0 or 1), dynaquant_protect: as in ckp_dynaquant,
  *                where weights were coded so

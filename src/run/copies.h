@@ -20,7 +20,7 @@ typedef struct ckpi_copies {
 
 /* Makes rows of a fresh table of s copies, where they are. Of a copy that was a weight with moments, those become the master's. A copy without an owner
    that is nobody's rounding becomes a weight: ckpi_copies_strayed. */
+CKP_MUST_USE ckp_status ckpi_copies_link(ckpi_table *t, const ckp_state *s, const ckpi_copies *how, ckp_error *err);
 /* Whether row i said that it is a copy, of whatever, and is none: a weight that stays as it is. */
 bool ckpi_copies_strayed(const ckpi_table *t, const ckp_state *s, size_t i);
-CKP_MUST_USE ckp_status ckpi_copies_link(ckpi_table *t, const ckp_state *s, const ckpi_copies *how, ckp_error *err);
 #endif

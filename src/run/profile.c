@@ -46,7 +46,7 @@ ckpi_coding_check(const ckp_coding *c, ckp_error *err)
     return st == CKP_OK && c->dynaquant != NULL ? ckpi_dynaquant_check(c->dynaquant, c->profile, err) : st;
 }
 
-/* Qualities from here on are for restores that cost nothing, whatever they take. */
+/* Qualities from here on are for weights that are nearly exact (docs/decisions/0009). */
 #define FINE 0.2
 /* Steps of first moments by quality, there: a third of their own noise at 0.1, as small tensors' always are. */
 #define FINE_MSTEP 2.5

@@ -115,7 +115,7 @@ fill_settings(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
         {w, "step", job->set.exact_weights ? 0.0 : p->q0 / rms},
         {w, "rms", rms},
         {w && run->lasting.moved, "movement", run->lasting.move / rms},
-        {mo && job->set.lossy, "m_share", job->set.mshare},
+        {mo && job->set.lossy && job->set.mthree, "m_share", job->set.mshare},
         {v, "v_octaves", (double)job->set.vstep / 256.0},
         {job->set.clusters != CKPI_CLUSTERS_NONE, "optimizer_states_bits", job->set.clusters == CKPI_CLUSTERS_AFFINE ? 16.0 : 8.0},
     };

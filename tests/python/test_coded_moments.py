@@ -286,7 +286,6 @@ def test_widths_that_a_policy_chose(tmp_path):
         return [o.state[p]["packed"].aim for p in m.parameters() if p.dim() > 1]
 
     assert widths(model, opt) == widths(again, back) and len(set(widths(model, opt))) > 1
-    assert opt.param_groups[0]["policy"].keys() == back.param_groups[0]["policy"].keys() if isinstance(opt.param_groups[0]["policy"], dict) else True
     train(again, back, 8, 30)
 
 
@@ -338,3 +337,25 @@ def test_codes_and_shape_must_fit():
     with pytest.raises(ValueError, match="do not fit"):
         state.add_coded("m", ckpress._core.M, (1 << 40, 1 << 40), held.view(), False, None, held)
     assert state.add_coded("m", ckpress._core.M, (40, 20), held.view(), False, None, held) == 0
+
+
+@pytest.mark.parametrize("profile", ["resume", "small"])
+@pytest.mark.parametrize("make", [lambda ps: torch.optim.AdamW(ps, lr=1e-3), lambda ps: torch.optim.SGD(ps, lr=1e-2, momentum=0.9)])
+def test_fine_qualities_round_moments_evenly(make, profile, tmp_path):
+    """Three values are as far off at any quality; at 0.2 and below moments come nearer with it, and nothing is told of a share."""
+    model = net()
+    opt = make(model.parameters())
+    train(model, opt, 60)
+    apart = {}
+    for quality in (1.0, 0.3, 0.2, 0.05):
+        path = tmp_path / str(quality)
+        with run(path, profile, quality=quality) as ck:
+            ck.save(60, wait=True, model=model, optimizer=opt)
+        state = ckpress.load(path)["optimizer"]["state"]
+        key = "exp_avg" if "exp_avg" in state["2.weight"] else "momentum_buffer"
+        was = opt.state[model[2].weight][key]
+        apart[quality] = float((state["2.weight"][key] - was).norm() / was.norm())
+        with ckpress.open(path) as f:
+            assert ("m_share" in f.info["settings"]) == (quality > 0.2)
+    assert apart[0.3] == pytest.approx(apart[1.0], rel=0.05) and apart[0.3] > 0.5
+    assert apart[0.2] < 0.65 * apart[0.3] and apart[0.05] < 0.4 * apart[0.2], apart
