@@ -175,6 +175,7 @@ typedef struct ckpi_o_ops {
 CKPI_O_KERNELS(ref);
 CKPI_O_KERNELS(avx2);
 CKPI_O_KERNELS(avx512);
+CKPI_O_KERNELS(neon);
 #undef CKPI_O_KERNELS
 
 /* Best that the CPU word allows; never NULL. */

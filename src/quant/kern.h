@@ -108,6 +108,7 @@ typedef struct ckpi_q_acc {
 CKPI_Q_KERNELS(ref)
 CKPI_Q_KERNELS(avx2)
 CKPI_Q_KERNELS(avx512)
+CKPI_Q_KERNELS(neon)
 
 typedef struct ckpi_q_ops {
     const char *name;

@@ -14,6 +14,9 @@ static const ckpi_q_ops rows[] = {
     ROW(avx512, CKPI_CPU_AVX512),
     ROW(avx2, CKPI_CPU_AVX2),
 #endif
+#if CKPI_ARM
+    ROW(neon, CKPI_CPU_NEON),
+#endif
     ROW(ref, 0),
 };
 

@@ -62,7 +62,7 @@ copy_of(const data *d)
 }
 
 static void
-drop(data *d)
+drop(const data *d)
 {
     guard_free(d->p);
     guard_free(d->g);
@@ -107,7 +107,7 @@ same_step(ckpi_o_seen s, const data *got, ckpi_o_seen seen, const data *ref)
 static void
 isas_agree(void **state)
 {
-    static const uint32_t words[] = {CKPI_CPU_AVX2, CKPI_CPU_AVX2 | CKPI_CPU_AVX512};
+    static const uint32_t words[] = {CKPI_CPU_AVX2, CKPI_CPU_AVX2 | CKPI_CPU_AVX512, CKPI_CPU_NEON};
     test_rng r = test_rng_new("isas_agree");
     (void)state;
     for (int round = 0; round < 600; round++) {
@@ -115,16 +115,17 @@ isas_agree(void **state)
         const uint32_t row = 17 + (uint32_t)test_below(&r, 130), z = (uint32_t)test_u64(&r);
         const ckpi_o_par par = some_parameters(round, mb, vb);
         data ref = make(&r, (size_t)test_below(&r, 100), mb, vb, round % 3 == 0);
-        data fast[2] = {copy_of(&ref), copy_of(&ref)};
+        const data start = copy_of(&ref);
         const ckpi_o_seen seen = run(ckpi_o_pick(0), &ref, &par, row, z);
-        for (size_t w = 0; w < 2; w++) {
+        for (size_t w = 0; w < CHECK_COUNT(words); w++) {
             if ((ckpi_cpu() & words[w]) != words[w])
                 continue;
-            same_step(run(ckpi_o_pick(words[w]), &fast[w], &par, row, z), &fast[w], seen, &ref);
+            data fast = copy_of(&start);
+            same_step(run(ckpi_o_pick(words[w]), &fast, &par, row, z), &fast, seen, &ref);
+            drop(&fast);
         }
         drop(&ref);
-        drop(&fast[0]);
-        drop(&fast[1]);
+        drop(&start);
     }
 }
 
@@ -152,24 +153,26 @@ run_packed(const ckpi_o_ops *ops, data *d, const ckpi_o_par *par, uint32_t row, 
 static void
 packed_agrees(void **state)
 {
-    static const uint32_t words[] = {0, CKPI_CPU_AVX2, CKPI_CPU_AVX2 | CKPI_CPU_AVX512};
+    static const uint32_t words[] = {0, CKPI_CPU_AVX2, CKPI_CPU_AVX2 | CKPI_CPU_AVX512, CKPI_CPU_NEON};
     test_rng r = test_rng_new("packed_agrees");
     (void)state;
     for (int round = 0; round < 400; round++) {
         const uint32_t row = 17 + (uint32_t)test_below(&r, 130), z = (uint32_t)test_u64(&r);
         const ckpi_o_par par = some_parameters(round, 4, 4);
         data ref = make(&r, CKPI_O_GROUP * (size_t)test_below(&r, 5), 4, 4, round % 3 == 0);
-        data fast[3] = {copy_of(&ref), copy_of(&ref), copy_of(&ref)};
+        const data start = copy_of(&ref);
         const ckpi_o_seen seen = run(ckpi_o_pick(0), &ref, &par, row, z);
-        for (size_t w = 0; w < 3; w++) {
-            if ((ckpi_cpu() & words[w]) == words[w]) {
-                same_step(run_packed(ckpi_o_pick(words[w]), &fast[w], &par, row, z), &fast[w], seen, &ref);
-                for (size_t i = 0; i < ref.n; i++)
-                    assert_int_equal(fast[w].v[i], ref.raw[i] & 15);
-            }
-            drop(&fast[w]);
+        for (size_t w = 0; w < CHECK_COUNT(words); w++) {
+            if ((ckpi_cpu() & words[w]) != words[w])
+                continue;
+            data fast = copy_of(&start);
+            same_step(run_packed(ckpi_o_pick(words[w]), &fast, &par, row, z), &fast, seen, &ref);
+            for (size_t i = 0; i < ref.n; i++)
+                assert_int_equal(fast.v[i], ref.raw[i] & 15);
+            drop(&fast);
         }
         drop(&ref);
+        drop(&start);
     }
 }
 
