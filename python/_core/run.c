@@ -9,6 +9,7 @@ typedef struct run_object {
     bool entered;            /* a call without the interpreter lock is in it */
     PyObject *store, *adopted;   /* object stores that it, and the checkpoint that it went on from, lie in; or NULL */
     PyObject *group;             /* whose rank it is, or NULL */
+    ckp_save_stats last;         /* as it was closed */
 } run_object;
 
 static bool
@@ -366,6 +367,19 @@ run_wait(run_object *self, PyObject *unused)
     return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
 }
 
+/* Its figures outlive it. */
+static ckp_status
+ended(ckp_run *run, ckp_save_stats *last, ckp_error *err)
+{
+    ckp_run_unstage(run);
+    const ckp_status saved = ckp_run_wait(run, err);
+    *last = (ckp_save_stats){.size = sizeof *last};
+    ckp_run_stats(run, last);
+    last->memory_bytes = 0;
+    const ckp_status closed = ckp_run_close(run, saved == CKP_OK ? err : NULL);
+    return saved == CKP_OK ? closed : saved;
+}
+
 PyDoc_STRVAR(close_doc, "close()\n--\n\nWaits, gives the lock back; raises the last save's failure. Closing twice is fine.");
 
 static PyObject *
@@ -381,7 +395,7 @@ run_close(run_object *self, PyObject *unused)
     ckp_error err = {0};
     ckp_status st;
     Py_BEGIN_ALLOW_THREADS
-    st = ckp_run_close(run, &err);
+    st = ended(run, &self->last, &err);
     Py_END_ALLOW_THREADS
     leave(self);
     return st == CKP_OK ? Py_NewRef(Py_None) : ckpy_raise(st, &err);
@@ -481,7 +495,7 @@ run_adopt(run_object *self, PyObject *checkpoint)
     return result;
 }
 
-PyDoc_STRVAR(stats_doc, "stats() -> dict\n--\n\nFigures of the last save that ended; seconds and bytes.");
+PyDoc_STRVAR(stats_doc, "stats() -> dict\n--\n\nFigures of the last save that ended; seconds and bytes. Of a closed run: as it was closed.");
 
 static PyObject *
 stats_dict(const ckp_save_stats *s)
@@ -512,6 +526,8 @@ static PyObject *
 run_stats(run_object *self, PyObject *unused)
 {
     (void)unused;
+    if (self->run == NULL && !self->entered)
+        return stats_dict(&self->last);
     if (!enter(self))
         return NULL;
     ckp_save_stats s = {.size = sizeof s};

@@ -402,7 +402,7 @@ class Checkpointer:
     def stats(self) -> dict[str, Any]:
         """Figures of the last save that has ended (``ckp_save_stats`` in run.h): ``stall_ms`` (inside save()), ``encode_ms``, ``write_ms`` (in the background),
         ``bytes_written``, ``ratio``, ``bits_per_param`` ..., and ``totals``. ``memory_bytes``, ``memory_peak``: extra memory, now and at most; ``copy_bytes``: the copy in
-        shared memory; ``copy_note``: why there is none."""
+        shared memory; ``copy_note``: why there is none. After close(): as it was then."""
         with self._lock:
             return figures(self._run.stats())
 

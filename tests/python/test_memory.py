@@ -301,6 +301,18 @@ def test_stats(run):
         assert t["encode_ms"] > s["encode_ms"] and t["stall_ms"] > s["stall_ms"] and t["write_ms"] > s["write_ms"]
 
 
+@pytest.mark.parametrize("profile", ["lossless", "resume"])
+def test_stats_outlive_the_run(run, profile):
+    """Those of a save that close() waited for, or made itself, included."""
+    with ckpress.Checkpointer(run, rng=False, profile=profile) as ck:
+        for step in (1, 2):
+            ck.save(step, model=torch.nn.Linear(300, 300))
+    s = ck.stats
+    assert (s["step"], s["committed"], s["memory_bytes"]) == (2, True, 0)
+    assert s["totals"]["saves"] == (2 if profile == "lossless" else 3)
+    assert s["bytes_written"] == sum(f.stat().st_size for f in sorted(run.glob("step-*"))[-1].iterdir())
+
+
 def test_totals_of_saves_within_the_budget(run):
     """Those whose pass is part of the encoding, too."""
     with ckpress.Checkpointer(run, rng=False, memory_budget=1 << 20, profile="resume", final_on_close=False) as ck:
