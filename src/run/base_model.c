@@ -85,12 +85,23 @@ ckpi_base_model_open(ckpi_base_model **out, const char *path, ckp_error *err)
     return CKP_OK;
 }
 
+/* The tensor there that row i is about. A base model calls a weight what the model does: where that is derived from a master, it is the master's. */
+static uint32_t
+like_of(const ckpi_base_model *b, const ckpi_table *t, uint32_t i)
+{
+    uint32_t got = ckpi_endings_match(&b->names, b->state, &t->rec[i]);
+    for (size_t c = 0; got == CKPI_NO_TENSOR && c < t->n; c++)
+        if (t->rec[c].copy_of == i)
+            got = ckpi_endings_match(&b->names, b->state, &t->rec[c]);
+    return got;
+}
+
 size_t
 ckpi_base_model_matches(const ckpi_base_model *b, const ckpi_table *t, bool *has)
 {
     size_t n = 0;
-    for (size_t i = 0; i < t->n; i++) {
-        has[i] = ckpi_endings_match(&b->names, b->state, &t->rec[i]) != CKPI_NO_TENSOR;
+    for (uint32_t i = 0; i < t->n; i++) {
+        has[i] = like_of(b, t, i) != CKPI_NO_TENSOR;
         n += has[i];
     }
     return n;
@@ -122,7 +133,7 @@ ckpi_base_model_read(const ckpi_base_model *b, const ckpi_table *t, const ckpi_p
 
     for (size_t k = 0; k < n_pieces; k++) {
         const ckpi_rec *r = &t->rec[piece[k].tensor];
-        const uint32_t i = ckpi_endings_match(&b->names, b->state, r);
+        const uint32_t i = like_of(b, t, piece[k].tensor);
         uint64_t bytes = 0;
         ckp_status st = CKP_OK;
         (void)ckpi_dtype_bytes(r->dtype, piece[k].count, &bytes);

@@ -78,7 +78,7 @@ find(const ckpi_endings *e, const char *text)
 uint32_t
 ckpi_endings_match(const ckpi_endings *e, const ckp_state *s, const ckpi_rec *r)
 {
-    if (!ckpi_role_is_weight(r->role) || r->flat || r->box_shape != NULL)
+    if (!(ckpi_role_is_weight(r->role) || r->copy_of != CKPI_NO_TENSOR) || r->flat || r->box_shape != NULL)
         return CKPI_NO_TENSOR;
     for (const char *p = r->name; p != NULL; p = next_ending(p)) {
         uint32_t got = CKPI_NO_TENSOR;

@@ -12,7 +12,7 @@ CKP_MUST_USE ckp_status ckpi_endings_new(ckpi_endings *e, const ckp_state *s, ck
 void ckpi_endings_free(ckpi_endings *e);
 /*
  * The tensor of s that shares the longest ending with the row's name, and has its shape and dtype, or both are floats of 16 or 32 bits.
- * CKPI_NO_TENSOR: none, or several with that ending, or the row is no whole weight or master.
+ * CKPI_NO_TENSOR: none, or several with that ending, or the row is no whole weight, master or copy of one.
  */
 uint32_t ckpi_endings_match(const ckpi_endings *e, const ckp_state *s, const ckpi_rec *r);
 #endif

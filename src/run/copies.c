@@ -335,7 +335,7 @@ ckpi_copies_link(ckpi_table *t, const ckp_state *s, const ckpi_copies *how, ckp_
         st = prove(s, master, &done, how->ctx, err);
     if (st == CKP_OK && !done) {
         st = take_declared(s, master, err);
-        if (st == CKP_OK && (how->search || !how->by_name))
+        if (st == CKP_OK)
             st = find(s, master, how->search, err);
         if (st == CKP_OK)
             st = prove(s, master, &done, how->ctx, err);

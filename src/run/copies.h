@@ -15,7 +15,6 @@ typedef struct ckpi_copies {
     ckpi_ctx *ctx;               /* NULL: not at all, all is stored */
     const ckpi_table *like;      /* a base's, whose copies are taken if they still are copies: a delta's table is its base's. Or NULL */
     bool search;                 /* also pairs of which nobody declared anything */
-    bool by_name;                /* a base model has the weights by their names: copies without an owner are weights */
 } ckpi_copies;
 
 /* Makes rows of a fresh table of s copies, where they are. Of a copy that was a weight with moments, those become the master's. A copy without an owner

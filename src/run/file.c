@@ -236,7 +236,7 @@ ckpi_state_write(ckpi_writer *w, ckp_state *s, const ckp_coding *coding, ckp_che
         st = ckpi_ctx_new(&ctx, coding->threads, false, err);
     if (st == CKP_OK)
         st = ckpi_state_pred(&pred, s, &set, coding, packing,
-                             &(ckpi_copies){derive ? ctx : NULL, base != NULL ? base->lin->table : NULL, !set.lossy, false}, err);
+                             &(ckpi_copies){derive ? ctx : NULL, base != NULL ? base->lin->table : NULL, !set.lossy}, err);
     if (st == CKP_OK)
         st = check_base(base, pred, err);
     if (st == CKP_OK) {

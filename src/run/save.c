@@ -66,7 +66,7 @@ copies_for(const ckp_run *run)
 {
     const bool key = run->job.key || run->key_next || run->base.chain + 1 >= run->opt.key_every;
     const ckpi_table *base = run->adopted != NULL ? run->adopted->lin->table : run->pred != NULL ? run->pred->table : NULL;
-    return (ckpi_copies){run->front, key ? NULL : base, !run->set.lossy, run->opt.base_model != NULL};
+    return (ckpi_copies){run->front, key ? NULL : base, !run->set.lossy};
 }
 
 /* The predictor in hand fits when tables and layouts are equal; otherwise it is made anew and the save is a key. */
@@ -357,7 +357,7 @@ same_table(const ckp_run *run, const ckp_state *state, ckp_error *err)
 
     ckp_status st = ckpi_table_from_state(&table, state, err);
     if (st == CKP_OK)
-        st = ckpi_copies_link(table, state, &(ckpi_copies){run->front, run->pred->table, false, run->opt.base_model != NULL}, err);
+        st = ckpi_copies_link(table, state, &(ckpi_copies){run->front, run->pred->table, false}, err);
     const bool same = st == CKP_OK && ckpi_id_eq(run->pred->table->id, table->id);
     ckpi_table_free(table);
     return st == CKP_OK && !same ? ckpi_fail(err, CKP_EINVAL, "another state than the staged one") : st;

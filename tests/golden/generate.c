@@ -391,20 +391,22 @@ take_shard(const char *run, uint64_t step, const char *dir, const char *name)
     closedir(d);
 }
 
-/* Weights that a run begins from, as safetensors: names with a component more, one in another dtype, some missing. */
+/* Weights that a run begins from, as safetensors: names with a component more, one in another dtype, some missing; the last has a master in the run. */
 static void
-write_model(const char *path, const training *t)
+write_model(const char *path, const training *t, bool copies)
 {
+    const size_t count = copies ? 5 : 4;
     float d[D];
     char header[1024];
     const struct { const char *name; unsigned rows, cols; const float *x; } all[] = {{"model.a", 80, 110, t->a}, {"model.b", B, 0, t->b},
-                                                                                      {"model.c", 96, 64, t->c}, {"model.d", D / 100, 100, d}};
+                                                                                      {"model.c", 96, 64, t->c}, {"model.d", D / 100, 100, d},
+                                                                                      {"model.copy", 96, 64, t->master}};
     size_t at = 0, len = 0;
     for (size_t i = 0; i < D; i++) {
         const uint32_t bits = (uint32_t)t->d[i] << 16;
         memcpy(&d[i], &bits, 4);
     }
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < count; i++) {
         const size_t n = (size_t)all[i].rows * (all[i].cols != 0 ? all[i].cols : 1) * 4;
         char shape[32];
         (void)snprintf(shape, sizeof shape, all[i].cols != 0 ? "%u,%u" : "%u", all[i].rows, all[i].cols);
@@ -417,7 +419,7 @@ write_model(const char *path, const training *t)
     FILE *f = fopen(path, "wb");
     (void)fwrite(&prefix, 8, 1, f);
     (void)fwrite(header, 1, len, f);
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < count; i++)
         (void)fwrite(all[i].x, 4, (size_t)all[i].rows * (all[i].cols != 0 ? all[i].cols : 1), f);
     fclose(f);
 }
@@ -453,7 +455,7 @@ run_of(const char *dir, const plan *p)
     opt.coding.optimizer_states = p->states;
     if (p->model != NULL) {
         (void)snprintf(model, sizeof model, "%s/%s", dir, p->model);
-        write_model(model, t);
+        write_model(model, t, p->copies);
         opt.base_model = model;
         opt.key_every = 2;
         train(t);
@@ -521,7 +523,8 @@ main(int argc, char **argv)
                         {.name = "copies", .saves = 3, .copies = true},
                         {.name = "cluster", .saves = 2, .states = CKP_STATES_CLUSTER},
                         {.name = "codebook", .saves = 2, .states = CKP_STATES_CODEBOOK},
-                        {.name = "rounded", .profile = CKP_PROFILE_RESUME, .saves = 3, .copies = true}};
+                        {.name = "rounded", .profile = CKP_PROFILE_RESUME, .saves = 3, .copies = true},
+                        {.name = "halves", .profile = CKP_PROFILE_RESUME, .saves = 4, .model = "halves.safetensors", .copies = true}};
     if (argc == 2)
         kinds(argv[1]);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

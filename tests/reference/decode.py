@@ -111,11 +111,16 @@ class Weights:
             for ending in endings(name):
                 self.by_ending.setdefault((ending, tuple(t["shape"])), []).append(data[begin:end])
 
-    def like(self, row):
-        """Bytes of the row in its own dtype, or None."""
+    def like(self, table, index):
+        """Bytes of a row in its own dtype, or None: of its name, or of those of its copies."""
+        row = table[index]
         if row.role not in ROLE_W:
             return None
-        for ending in endings(row.name):
+        of = [row.name] + [r.name for r in table if r.copy_of == index]
+        return next((b for b in (self.named(name, row) for name in of) if b is not None), None)
+
+    def named(self, name, row):
+        for ending in endings(name):
             found = self.by_ending.get((ending, tuple(row.shape)), [])
             if found:
                 return q.from_f32(q.to_f32(found[0], 12), row.dtype) if len(found) == 1 else None
@@ -137,7 +142,7 @@ class Model(Level):
             raw = b""
             for tensor, first, count in c.pieces:
                 begin, size = byte_count(c.dtype, first), byte_count(c.dtype, count)
-                whole = weights.like(above.table[tensor])
+                whole = weights.like(above.table, tensor)
                 raw += whole[begin:begin + size] if whole is not None else bytes(size)
             c.quant, c.flags, c.decoded_hash = 0, 0, h64(raw)
             self.kept[id(c)] = raw
