@@ -109,7 +109,7 @@ def usable(device: torch.device) -> bool:
         return False
     why = Failure()
     with guard(device):
-        ready = lib.ckpress_cuda_ready(_index(device), why) == 0
+        ready = bool(lib.ckpress_cuda_ready(_index(device), why) == 0)
     if not ready:
         warnings.warn(f"ckpress: {why.error(0)}; steps on {device} are torch's operations", stacklevel=2)
     return ready
@@ -177,4 +177,4 @@ def _launch(device: torch.device, rule: str, settings: list[tuple[Any, ...]], jo
     status = lib.ckpress_cuda_step(tensors, len(jobs), _index(device), stream_of(device), *memory, why)
     if status != 0:
         raise why.error(status)
-    return [(t.m_corr, t.v_corr, *count.unbind()) for t, count in zip(tensors, counts, strict=True)]
+    return [(t.m_corr, t.v_corr, count[0], count[1]) for t, count in zip(tensors, counts, strict=True)]
