@@ -10,13 +10,14 @@ import pathlib
 import re
 import sys
 
-SOURCE = (".c", ".h", ".inc")
+SOURCE = (".c", ".h", ".inc", ".cu")
 # outside libraries: what their includes look like; everything else in angle brackets is libc
 LIBRARIES = {
     "zstd": re.compile(r"^zstd(_errors)?\.h$|^zdict\.h$"),
     "xxhash": re.compile(r"^xxh(ash|3)\.h$"),
     "jansson": re.compile(r"^jansson\.h$"),
     "htscodecs": re.compile(r"^htscodecs/"),
+    "cuda": re.compile(r"^cuda_\w+\.h$"),
     "cpython": re.compile(r"^(Python|structmember)\.h$"),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')

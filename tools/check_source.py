@@ -8,7 +8,7 @@ import sys
 
 MAX_LINES = 600
 TOPS = ("src", "include", "cli", "python", "tests", "bench", "examples", "tools", "cmake", "scripts")
-CODE = {".c", ".h", ".inc", ".py", ".sh", ".cmake"}
+CODE = {".c", ".h", ".inc", ".cu", ".py", ".sh", ".cmake"}
 SKIP = {"build", ".venv", "__pycache__", "golden", "seeds"}
 
 BANNED = re.compile(r"\b(strcpy|strcat|stpcpy|sprintf|vsprintf|gets|alloca|atoi|atol|atof|strtok|strtok_r|tmpnam|mktemp|system)\s*\(")
@@ -56,9 +56,9 @@ def check_file(root, path):
     for number, line in enumerate(text.splitlines(), 1):
         if line != line.rstrip():
             yield f"{name}:{number}: white space at the end"
-        if "\t" in line and path.suffix in {".c", ".h", ".inc", ".py"}:
+        if "\t" in line and path.suffix in {".c", ".h", ".inc", ".cu", ".py"}:
             yield f"{name}:{number}: tab"
-    if path.suffix in {".c", ".h", ".inc"}:
+    if path.suffix in {".c", ".h", ".inc", ".cu"}:
         yield from check_c(name, text)
 
 

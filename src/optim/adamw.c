@@ -199,6 +199,23 @@ reserve(void **at, size_t *cap, size_t n, size_t size)
     return true;
 }
 
+ckp_status
+ckpi_o_task_of(ckpi_o_task *k, ckp_optim_tensor *t, const ckpi_o_rule *rule, ckp_error *err)
+{
+    ckp_status st = t->m_bits == CKPI_O_WIDE ? ckpi_o_wide_shape(&k->shape, t, err) : ckpi_o_shape_of(&k->shape, t, err);
+    if (st == CKP_OK)
+        st = ckpi_o_check(t, err);
+    if (st == CKP_OK)
+        st = rule->check(t, err);
+    if (st != CKP_OK)
+        return st;
+    k->t = t;
+    rule->parameters(k);
+    k->key = ckpi_o_key(t, CKPI_O_USE_STEP);
+    k->p_key = ckpi_o_key(t, CKPI_O_USE_P);
+    return CKP_OK;
+}
+
 static ckp_status
 prepare(ckp_optim *o, ckp_optim_tensor *t, size_t n, size_t *cols, ckp_error *err)
 {
@@ -206,17 +223,9 @@ prepare(ckp_optim *o, ckp_optim_tensor *t, size_t n, size_t *cols, ckp_error *er
     *cols = 0;
     for (size_t i = 0; i < n; i++) {
         ckpi_o_task *k = &o->tasks[i];
-        ckp_status st = t[i].m_bits == CKPI_O_WIDE ? ckpi_o_wide_shape(&k->shape, &t[i], err) : ckpi_o_shape_of(&k->shape, &t[i], err);
-        if (st == CKP_OK)
-            st = ckpi_o_check(&t[i], err);
-        if (st == CKP_OK)
-            st = o->rule->check(&t[i], err);
+        const ckp_status st = ckpi_o_task_of(k, &t[i], o->rule, err);
         if (st != CKP_OK)
             return st;
-        k->t = &t[i];
-        o->rule->parameters(k);
-        k->key = ckpi_o_key(&t[i], CKPI_O_USE_STEP);
-        k->p_key = ckpi_o_key(&t[i], CKPI_O_USE_P);
         k->part = CKPI_MAX((size_t)PART / k->shape.cols, (size_t)1);
         parts += (k->shape.rows + k->part - 1) / k->part;
         k->parts = parts;
@@ -430,12 +439,13 @@ ckpi_o_run(ckp_optim *o, ckp_optim_tensor *t, size_t n, const ckpi_o_rule *rule,
     return st;
 }
 
+const ckpi_o_rule ckpi_o_adamw_rule = {check_adamw, parameters, ckpi_o_fit_columns, step_adamw, ckpi_o_wide_adamw};
+
 ckp_status
 ckp_optim_adamw(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err)
 {
-    static const ckpi_o_rule rule = {check_adamw, parameters, ckpi_o_fit_columns, step_adamw, ckpi_o_wide_adamw};
     ckpi_error_clear(err);
     if (o == NULL || (t == NULL && n != 0))
         return ckpi_fail(err, CKP_EINVAL, "optim_adamw: NULL argument");
-    return ckpi_o_run(o, t, n, &rule, err);
+    return ckpi_o_run(o, t, n, &ckpi_o_adamw_rule, err);
 }

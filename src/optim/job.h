@@ -27,6 +27,10 @@ typedef struct ckpi_o_rule {
     void (*wide)(const ckpi_o_task *k, ckpi_o_work *w, size_t i, ckpi_o_found *f);      /* the same of moments in f32 */
 } ckpi_o_rule;
 
+extern const ckpi_o_rule ckpi_o_adamw_rule, ckpi_o_momentum_rule;
+
+/* What a step by that rule does to t, after everything about it was looked at. */
+CKP_MUST_USE ckp_status ckpi_o_task_of(ckpi_o_task *k, ckp_optim_tensor *t, const ckpi_o_rule *rule, ckp_error *err);
 ckp_status ckpi_o_run(ckp_optim *o, ckp_optim_tensor *t, size_t n, const ckpi_o_rule *rule, ckp_error *err);
 
 ckp_status ckpi_o_refuse(const ckp_optim_tensor *t, ckp_error *err, const char *why);

@@ -63,10 +63,6 @@ ckpi_mgrid ckpi_mgrid_of(unsigned bits);
 ckpi_vgrid ckpi_vgrid_of(unsigned bits);
 /* The grid of a momentum that has no v beside it: h is 1. */
 ckpi_mgrid ckpi_momentum_grid_of(unsigned bits);
-/* sign(k) * y(|k|) */
-float ckpi_mgrid_value(const ckpi_mgrid *g, int k);
-/* The same times a, rounded once. */
-float ckpi_mgrid_times(const ckpi_mgrid *g, int k, float a);
 
 /* m in units of h. */
 typedef struct ckpi_o_par {
@@ -114,17 +110,14 @@ typedef struct ckpi_o_mseen {
     uint32_t unusable;
 } ckpi_o_mseen;
 
-/* An element: p's new value, and m'. */
-float ckpi_o_move(const ckpi_o_mpar *par, float *p, float m, float g);
 /* Part of a block: m' and the largest bits(|m'|), which go on from *max. Returns how many gradients are of no use. */
 uint32_t ckpi_o_move_ref(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r, float s, float *fresh, uint32_t *max);
 /* Codes of fresh, times per_s, rounded by the random numbers from z on. */
 void ckpi_o_code_ref(size_t n, const ckpi_mgrid *g, const float *fresh, float per_s, uint32_t z, int8_t *to);
-/* A block's factor after the step. */
-uint8_t ckpi_o_factor_after(const ckpi_mgrid *g, uint32_t max, uint8_t was, ckpi_o_mseen *seen);
 
 /* The tables, from the rest. */
 void ckpi_o_par_tables(ckpi_o_par *p);
+void ckpi_o_mpar_tables(ckpi_o_mpar *p);
 
 typedef struct ckpi_o_row {
     uint32_t row;                    /* factor */
@@ -181,52 +174,5 @@ CKPI_O_KERNELS(neon);
 /* Best that the CPU word allows; never NULL. */
 const ckpi_o_ops *ckpi_o_pick(uint32_t cpu);
 
-static inline uint32_t
-ckpi_o_random(uint32_t z)
-{
-    return (z ^ z >> 16) * CKPI_O_MUL;
-}
-
-/* s and 1.03 / s, where v's bits have the exponent f (biased, as f << 22). */
-static inline uint32_t
-ckpi_o_root_bits(uint32_t f22)
-{
-    return f22 + CKPI_O_HALF + CKPI_O_ROOT;
-}
-
-static inline uint32_t
-ckpi_o_per_root_bits(uint32_t f22)
-{
-    return CKPI_O_PER - f22;
-}
-
-/* v's code above code 0 of exponent e, its bits as e23; rounded by x; 0 for v = 0 alone. */
-static inline uint32_t
-ckpi_o_v_code(uint32_t vbits, uint32_t x, uint32_t e23, unsigned mant)
-{
-    const unsigned shift = 23 - mant;
-    const int32_t above = (int32_t)(vbits + (x & ((1u << shift) - 1u)) - e23);
-    const int32_t code = above < 0 ? 0 : above >> shift;
-    return vbits == 0 ? 0 : (uint32_t)(code < 1 ? 1 : code);
-}
-
-/* What a factor stands for, 0 for none yet, and the inverse of that. */
-static inline uint32_t
-ckpi_o_factor_bits(uint32_t factor)
-{
-    return (factor != 0 ? factor : CKPI_O_ROW_MIN) << 23;
-}
-
-static inline uint32_t
-ckpi_o_per_factor_bits(uint32_t factor)
-{
-    return (254u - factor) << 23;
-}
-
-/* The factor where the largest bits(|m'|) are max. */
-uint32_t ckpi_o_factor_of(const ckpi_mgrid *g, uint32_t max);
-void ckpi_o_mpar_tables(ckpi_o_mpar *p);
-
-/* Code of m where the grid's unit is 1 / per_s (with v: m in units of h, and 1.03 / s), rounded by the low bits of y. */
-int8_t ckpi_o_m_code(const ckpi_mgrid *g, float m, float per_s, uint32_t y);
+#include "optim/element.h"           /* the arithmetic that both need: functions of these types */
 #endif

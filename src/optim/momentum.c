@@ -68,12 +68,13 @@ step_row(const ckpi_o_task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, 
     f->raised += seen.raised;
 }
 
+const ckpi_o_rule ckpi_o_momentum_rule = {check, parameters, NULL, step_row, ckpi_o_wide_momentum};
+
 ckp_status
 ckp_optim_momentum(ckp_optim *o, ckp_optim_tensor *t, size_t n, ckp_error *err)
 {
-    static const ckpi_o_rule rule = {check, parameters, NULL, step_row, ckpi_o_wide_momentum};
     ckpi_error_clear(err);
     if (o == NULL || (t == NULL && n != 0))
         return ckpi_fail(err, CKP_EINVAL, "optim_momentum: NULL argument");
-    return ckpi_o_run(o, t, n, &rule, err);
+    return ckpi_o_run(o, t, n, &ckpi_o_momentum_rule, err);
 }

@@ -23,15 +23,6 @@ ckpi_o_pack_bytes(size_t n, unsigned bits)
     return bits == 8 ? n : (n + 7) / 8 * bits;
 }
 
-/* Where code i of a plane of the last group (g codes) is: byte and shift. */
-static unsigned
-place(unsigned i, unsigned g, unsigned w, unsigned *shift)
-{
-    const unsigned s = g * w / 8;
-    *shift = w == 1 ? i % 8 : i / s * w;
-    return w == 1 ? i / 8 : i % s;
-}
-
 /* The last group of a row, n codes. */
 static void
 rest_in(uint8_t *packed, const uint8_t *code, size_t n, unsigned bits)
@@ -44,7 +35,7 @@ rest_in(uint8_t *packed, const uint8_t *code, size_t n, unsigned bits)
         if (bits & w) {
             for (unsigned i = 0; i < n; i++) {
                 unsigned shift;
-                uint8_t *byte = &packed[place(i, g, w, &shift)];
+                uint8_t *byte = &packed[ckpi_o_place(i, g, w, &shift)];
                 *byte = (uint8_t)(*byte | (((unsigned)code[i] >> at & ((1u << w) - 1u)) << shift));
             }
             packed += g * w / 8;
@@ -63,7 +54,7 @@ rest_out(uint8_t *code, const uint8_t *packed, size_t n, unsigned bits)
         if (bits & w) {
             for (unsigned i = 0; i < g; i++) {
                 unsigned shift;
-                const unsigned byte = packed[place(i, g, w, &shift)];
+                const unsigned byte = packed[ckpi_o_place(i, g, w, &shift)];
                 code[i] = (uint8_t)(code[i] | ((byte >> shift & ((1u << w) - 1u)) << at));
             }
             packed += g * w / 8;

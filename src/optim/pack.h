@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "optim/fn.h"
 
 #define CKPI_O_GROUP 64u
 
@@ -28,4 +29,13 @@ typedef struct ckpi_o_packer {
 } ckpi_o_packer;
 /* Best that the CPU word allows; never NULL. All give the same bytes. */
 const ckpi_o_packer *ckpi_o_pack_pick(uint32_t cpu);
+
+/* Where code i of a plane of w bits of a group of g codes is: byte and shift. */
+CKPI_O_FN unsigned
+ckpi_o_place(unsigned i, unsigned g, unsigned w, unsigned *shift)
+{
+    const unsigned s = g * w / 8;
+    *shift = w == 1 ? i % 8 : i / s * w;
+    return w == 1 ? i / 8 : i % s;
+}
 #endif

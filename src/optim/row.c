@@ -4,27 +4,6 @@
 
 CKPI_NO_CONTRACT
 
-/* Octaves to add to a row's factor. */
-static int
-octaves(const ckpi_vgrid *vg, uint32_t raw_max, uint32_t row)
-{
-    if (raw_max > vg->top)
-        return (int)((raw_max - vg->top + (1u << vg->mant) - 1) >> vg->mant);
-    return raw_max != 0 && raw_max + (2u << vg->mant) <= vg->top && row > CKPI_O_ROW_MIN ? -1 : 0;
-}
-
-/* m's code where v is `was` under the old factor and code 1 under one that is `up` octaves higher. */
-static int8_t
-follow(const ckpi_mgrid *mg, unsigned mant, int8_t k, uint32_t was, int up, uint32_t x)
-{
-    /* Any exponent does that keeps all in range: only the ratio matters. */
-    const uint32_t f = 100;
-    const float s = ckpi_f32_from_bits(ckpi_o_root_bits(f << 22));
-    const uint32_t now = f + (1u >> mant) + (uint32_t)up - (was >> mant);
-    const float m = ckpi_mgrid_value(mg, k) * CKPI_O_AGAIN * s;
-    return ckpi_o_m_code(mg, m, ckpi_f32_from_bits(ckpi_o_per_root_bits(now << 22)), x);
-}
-
 /* In pieces of a fixed size, which compilers turn into vectors. */
 static void
 narrow(uint8_t *code, const uint16_t *raw, size_t n)
@@ -41,7 +20,7 @@ narrow(uint8_t *code, const uint16_t *raw, size_t n)
 bool
 ckpi_o_row_stays(const ckpi_vgrid *vg, uint32_t raw_max, uint32_t row)
 {
-    return row != 0 && octaves(vg, raw_max, row) == 0;
+    return row != 0 && ckpi_o_octaves(vg, raw_max, row) == 0;
 }
 
 bool
@@ -49,16 +28,12 @@ ckpi_o_row_end(const ckpi_mgrid *mg, const ckpi_vgrid *vg, size_t n, uint32_t z,
                uint8_t *row)
 {
     const uint32_t old = *row != 0 ? *row : CKPI_O_ROW_MIN;
-    const int up = octaves(vg, raw_max, old), shift = up * (1 << vg->mant);
+    const int up = ckpi_o_octaves(vg, raw_max, old);
     if (raw_max == 0 || up == 0)
         narrow(code, raw, n);
     else
-        for (size_t i = 0; i < n; i++) {
-            const int c = raw[i] - shift;
-            code[i] = (uint8_t)(raw[i] == 0 ? 0 : c < 1 ? 1 : c);
-            if (raw[i] != 0 && c < 1 && m[i] != 0)
-                m[i] = follow(mg, vg->mant, m[i], raw[i], up, ckpi_o_random(~z + (uint32_t)i * CKPI_O_WALK));
-        }
+        for (size_t i = 0; i < n; i++)
+            code[i] = ckpi_o_raised(mg, vg->mant, raw[i], up, ~z + (uint32_t)i * CKPI_O_WALK, &m[i]);
     const bool raised = up > 0 && *row != 0;
     if (raw_max != 0)
         *row = (uint8_t)((int)old + up);

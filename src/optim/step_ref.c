@@ -1,47 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The step, element by element. */
-#include <math.h>
+/* The step, element by element (element.h). */
 #include "base/float.h"
 #include "optim/kern.h"
 #include "optim/pack.h"
 
 CKPI_NO_CONTRACT
 
-static bool
-usable(float g)
-{
-    return (ckpi_f32_bits(g) & 0x7fffffffu) < CKPI_O_GRAD_END;
-}
-
-static void
-element(const ckpi_o_par *par, const ckpi_o_row *r, size_t i, float g)
-{
-    const unsigned shift = 23 - par->vmant;
-    const uint32_t e22 = (r->row << 22) + r->col[i], e23 = e22 << 1, z = r->z + (uint32_t)i * CKPI_O_WALK, x = ckpi_o_random(z);
-    const uint32_t c = r->v[i], was = c != 0 ? (c << shift) + e23 : 0;
-    const float s = ckpi_f32_from_bits(ckpi_o_root_bits((c >> par->vmant << 22) + e22));
-    const float m = fmaf(par->bm, g, ckpi_mgrid_times(&par->m, r->m[i], par->am) * s);
-    const float v = fmaf(g, g, par->av * ckpi_f32_from_bits(was));
-    r->p[i] = fmaf(r->p[i], par->decay, -(m / fmaf(sqrtf(v), par->root, par->add)));
-
-    const uint32_t raw = ckpi_o_v_code(ckpi_f32_bits(v), x, e23, par->vmant);
-    r->raw[i] = (uint16_t)raw;
-    r->m[i] = ckpi_o_m_code(&par->m, m, ckpi_f32_from_bits(ckpi_o_per_root_bits((raw >> par->vmant << 22) + e22)), x ^ z);
-}
-
 ckpi_o_seen
 ckpi_o_step_ref(size_t n, const ckpi_o_par *par, const ckpi_o_row *r)
 {
     ckpi_o_seen seen = {0, 0};
     for (size_t i = 0; i < n; i++) {
-        const float g = par->l2 != 0.0f ? r->g[i] + par->l2 * r->p[i] : r->g[i];
-        if (usable(g))
-            element(par, r, i, par->gs * g);
-        else {
-            r->raw[i] = r->v[i];
-            seen.unusable++;
-        }
-        seen.raw_max = seen.raw_max > r->raw[i] ? seen.raw_max : r->raw[i];
+        const uint32_t e22 = (r->row << 22) + r->col[i], z = r->z + (uint32_t)i * CKPI_O_WALK;
+        const uint32_t raw = ckpi_o_element(par, e22, z, r->v[i], r->g[i], &r->p[i], &r->m[i], &seen.unusable);
+        r->raw[i] = (uint16_t)raw;
+        seen.raw_max = seen.raw_max > raw ? seen.raw_max : raw;
     }
     return seen;
 }
@@ -78,23 +51,12 @@ ckpi_o_step4_ref(size_t n, const ckpi_o_par *par, const ckpi_o_row4 *r)
     return all;
 }
 
-float
-ckpi_o_move(const ckpi_o_mpar *par, float *p, float m, float g)
-{
-    const float now = par->am * m + par->bm * g, u = par->cm * (par->lion ? m : now) + par->cg * g;
-    const float by = !par->lion ? par->lr * u : u > 0.0f ? par->lr : u < 0.0f ? -par->lr : 0.0f;
-    *p = *p * par->decay - by;
-    return now;
-}
-
 uint32_t
 ckpi_o_move_ref(size_t n, const ckpi_o_mpar *par, const ckpi_o_mrow *r, float s, float *fresh, uint32_t *max)
 {
     uint32_t unusable = 0;
     for (size_t i = 0; i < n; i++) {
-        const float m = ckpi_mgrid_value(&par->m, r->m[i]) * s, g = par->sign * r->g[i] + par->l2 * r->p[i];
-        fresh[i] = usable(g) ? ckpi_o_move(par, &r->p[i], m, g) : m;
-        unusable += !usable(g);
+        fresh[i] = ckpi_o_momentum_element(par, r->m[i], s, r->g[i], &r->p[i], &unusable);
         const uint32_t size = ckpi_f32_bits(fresh[i]) & 0x7fffffffu;
         *max = *max > size ? *max : size;
     }

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim.adam import adam as torch_adam
 
 from ..errors import InvalidError, UnsupportedError
-from . import _optim_state, _sharded, _torch_step
+from . import _cuda, _optim_state, _sharded, _torch_step
 from ._optim_state import MASTERS, WIDTHS, Packed, Wide, is_wide
 from ._policy import AUTO, Policy, kept_from
 from ._report import Report
@@ -26,7 +26,7 @@ _DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 
 @dataclasses.dataclass
 class _Work:
-    """What one step has to do: all parameters in order, those of C as it takes them, those of torch's operations, and groups that are torch's own."""
+    """What one step has to do: all parameters in order, those of C as it takes them, those on other devices, and groups that are torch's own."""
 
     settings: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
     jobs: list[Job] = dataclasses.field(default_factory=list)  # of `tensors`
@@ -56,7 +56,7 @@ class Resident(torch.optim.Optimizer):
     ``state_bits``: width of each moment, 2, 3, 4, 5, 6 or 8; or 32 (or None), torch's own step. An option of each group. Tensors of fewer than
     ``small`` elements get ``small_bits`` where that is more. Rounding is unbiased and depends on ``seed``, the step, the parameter's place
     and the element alone: not on threads, the CPU or the number of ranks. Parameters in f32, bf16 or f16 (bf16 weights are rounded without bias), on a CPU by a kernel in C;
-    elsewhere the same arithmetic in torch's operations, which takes several passes over memory. Parameters of one dimension or none have no rows, and keep
+    on an NVIDIA GPU by one in CUDA where the package was built with it (it has not run on a GPU yet), elsewhere by the same arithmetic in torch's operations, in several passes over memory. Parameters of one dimension or none have no rows, and keep
     moments in f32, as torch's class does; ``report()`` counts them.
 
     Sharded parameters are FSDP2's (``fully_shard``): DTensors of whole rows, ``Shard(0)`` along one dimension of the mesh. All ranks step the same parameters; at few steps
@@ -74,7 +74,7 @@ class Resident(torch.optim.Optimizer):
     _moments: ClassVar[tuple[str, ...]]  # by the names that torch's class has for them
     _counts_steps: ClassVar[bool] = True  # torch's class does
     _rule: ClassVar[str]  # of _core.Optim
-    _by_torch: bool = False  # in torch's operations on a CPU too: for tests
+    _by_torch: bool = False  # in torch's operations wherever parameters are: for tests
     _torchs: ClassVar[dict[str, Any]]  # options of torch's groups that this class does not have
 
     def __init__(self, params: Any, defaults: dict[str, Any], refused: dict[str, Any], small: int, small_bits: Any, budget_bits: float = 4.0, every: int = 100) -> None:
@@ -154,7 +154,7 @@ class Resident(torch.optim.Optimizer):
         work = self._collect()
         self._columns(work)
         results = _optim_state.step(self._rule, work.settings, work.tensors) if work.tensors else []
-        self._finish(work.jobs + work.elsewhere, results + _torch_step.step(self._rule, work.settings, work.elsewhere))
+        self._finish(work.jobs + work.elsewhere, results + _cuda.step(self._rule, work.settings, work.elsewhere, self._by_torch))
         self._exchanged += self.policy.after_step(self, work.settings, work.jobs, work.tensors)
         for group, ps in work.wide:
             self._wide_step(group, ps)
@@ -215,7 +215,7 @@ class Resident(torch.optim.Optimizer):
         if p.grad.dtype not in _DTYPES:
             raise UnsupportedError(f"{self._name}: {name} has a gradient of {p.grad.dtype}")
         here = _sharded.local(p)
-        job = Job(held, p, here, here.contiguous(), _sharded.gradient_of(p, f"{self._name}: {name}").contiguous(), group, number, ranks)
+        job = Job(held, p, here, here.contiguous(), _sharded.gradient_of(p, f"{self._name}: {name}").contiguous(), group, number, ranks, name)
         rest = held.keep_rest(MASTERS[self.param_groups[group]["master"]] if p.dtype == torch.bfloat16 else None)
         if here.device.type != "cpu" or self._by_torch:
             work.elsewhere.append(job)
@@ -577,7 +577,7 @@ class AdamW(Adam):
 
     ``state_bits``: widths of m and v, each 2, 3, 4, 5, 6 or 8; or 32, torch's own step. An option of each group. Tensors of fewer than
     ``small`` elements get ``small_bits`` where that is more. Rounding is unbiased and depends on ``seed``, the step, the parameter's place
-    and the element alone: not on threads, the CPU or the number of ranks. Parameters on a CPU, in f32, bf16 or f16 (bf16 weights are rounded without bias);
+    and the element alone: not on threads, the CPU or the number of ranks. Parameters in f32, bf16 or f16 (bf16 weights are rounded without bias), on any device;
     those of one dimension or none keep moments in f32. DistributedDataParallel and FSDP2 (``fully_shard``) need no more than they do; see :class:`Resident`.
 
     ``state_bits="auto"``: widths of each tensor's m and v follow what the training does, ``budget_bits`` on average over all groups that say "auto", with

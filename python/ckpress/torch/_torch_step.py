@@ -34,6 +34,7 @@ class Job:
     group: int
     number: int
     ranks: Ranks | None = None  # who has the rest
+    name: str = ""  # for errors
     sums: Tensor | None = None  # by column, of all ranks: int64 (cols, 2)
 
     @property
@@ -63,10 +64,16 @@ class _Rows:
     p_z: Tensor
 
 
-def step(rule: str, settings: list[tuple[Any, ...]], jobs: list[Job]) -> list[tuple[float, float, int, int]]:
-    """As ``_core.Optim``'s steps: corrections, elements without use and factors raised, of each."""
+Done = tuple[float, float, Tensor, Tensor]  # corrections, and what the device counts: elements without use, factors raised
+
+
+def one(rule: str, settings: tuple[Any, ...], job: Job) -> Done:
     rules = {("adamw", False): _adamw, ("adamw", True): _wide_adamw, ("momentum", False): _momentum, ("momentum", True): _wide_momentum}
-    done = [rules[rule, isinstance(j.held, Wide)](settings[j.group], j) for j in jobs]
+    return rules[rule, isinstance(job.held, Wide)](settings, job)
+
+
+def read(done: list[Done]) -> list[tuple[float, float, int, int]]:
+    """As ``_core.Optim``'s steps give it. All numbers come from the device at once."""
     counts = [c for _, _, *both in done for c in both]
     numbers = torch.stack([c.to(counts[0].device) for c in counts]).tolist() if counts else []
     return [(m, v, int(numbers[2 * i]), int(numbers[2 * i + 1])) for i, (m, v, *_) in enumerate(done)]
@@ -157,11 +164,11 @@ def _parameters(settings: tuple[Any, ...], packed: Packed, step: int, mg: tc.MGr
     )  # fmt: skip
 
 
-def _adamw(settings: tuple[Any, ...], job: Job) -> tuple[float, float, Tensor, Tensor]:
+def _adamw(settings: tuple[Any, ...], job: Job) -> Done:
     packed, seed = job.packed, settings[-1]
     cols, mg, vg = packed.cols, tc.m_grid(packed.bits[0]), tc.v_grid(packed.bits[1])
     par = _parameters(settings, packed, job.step, mg, vg)
-    _fit_columns(job, seed, cols, mg, vg)
+    fit_columns(settings, job)
     unusable, raised = (torch.zeros((), dtype=torch.int64, device=job.p.device) for _ in range(2))
     for where, rows in _parts(job, seed):
         factors = slice(where.start // cols, -(-where.stop // cols))
@@ -219,7 +226,8 @@ def _row_end(mg: tc.MGrid, vg: tc.VGrid, z: Tensor, raw: Tensor, m: Tensor, row:
 # ---- columns' factors ----
 
 
-def _fit_columns(job: Job, seed: int, cols: int, mg: tc.MGrid, vg: tc.VGrid) -> None:
+def fit_columns(settings: tuple[Any, ...], job: Job) -> None:
+    """Where this step does."""
     packed = job.packed
     if not packed.fits_columns():
         return
@@ -228,7 +236,7 @@ def _fit_columns(job: Job, seed: int, cols: int, mg: tc.MGrid, vg: tc.VGrid) -> 
     if packed.v_corr == 0.0:
         packed.col.copy_(now)
     else:
-        _refit(job, now, tc.key_of(seed, job.step, job.number, tc.USE_REFIT), cols, mg, vg)
+        _refit(job, now, tc.key_of(settings[-1], job.step, job.number, tc.USE_REFIT), packed.cols, tc.m_grid(packed.bits[0]), tc.v_grid(packed.bits[1]))
 
 
 def column_sums(job: Job) -> Tensor:
@@ -281,7 +289,7 @@ def _refit(job: Job, now: Tensor, key: int, cols: int, mg: tc.MGrid, vg: tc.VGri
 # ---- SGD and Lion ----
 
 
-def _momentum(settings: tuple[Any, ...], job: Job) -> tuple[float, float, Tensor, Tensor]:
+def _momentum(settings: tuple[Any, ...], job: Job) -> Done:
     packed, grid = job.packed, tc.momentum_grid(job.packed.bits[0])
     cols = packed.cols
     per_row = -(-cols // tc.BLOCK)
@@ -332,7 +340,7 @@ def _move(par: tuple[float, ...], grid: tc.MGrid, rows: _Rows, s: Tensor) -> tup
 # ---- moments in f32 ----
 
 
-def _wide_adamw(settings: tuple[Any, ...], job: Job) -> tuple[float, float, Tensor, Tensor]:
+def _wide_adamw(settings: tuple[Any, ...], job: Job) -> Done:
     """wide.c."""
     lr, beta1, beta2, eps, weight_decay, coupled, maximize, seed = settings
     m_corr, v_corr = 1.0 - _power(beta1, job.step), 1.0 - _power(beta2, job.step)
@@ -347,7 +355,7 @@ def _wide_adamw(settings: tuple[Any, ...], job: Job) -> tuple[float, float, Tens
     return m_corr, v_corr, (~usable).sum(), torch.zeros((), dtype=torch.int64)
 
 
-def _wide_momentum(settings: tuple[Any, ...], job: Job) -> tuple[float, float, Tensor, Tensor]:
+def _wide_momentum(settings: tuple[Any, ...], job: Job) -> Done:
     sign, l2, am, bm, cm, cg, decay, lr, lion = _momentum_parameters(settings, job.held.m_corr == 0.0)
     m = job.wide.moments[0].view(-1)
     p, g, usable = _wide_elements(job, sign, l2, True)
