@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal as signals_module
 import threading
 import warnings
 import weakref
@@ -27,6 +26,7 @@ from ._plan import Plan
 from ._retention import rules
 from ._restore import Restorer, check_object_name, class_of, fingerprint, kind_of, saved_form
 from ._search import Planner, guard_for
+from ._signals import Signals
 from ._stats import Log, figures, memory_of
 from ._url import Storage, Store, outlive, place
 from .errors import CorruptError, Error, InvalidError, LimitError, NotFoundError, make
@@ -96,7 +96,8 @@ class Checkpointer:
         memory: bytes of shared memory (or as ``"512MB"``; 0: none) for a copy of the newest checkpoint, which outlives the process: :meth:`restore` reads it instead of the
             run's files, proved by the hashes in the run's manifests (docs/runs.md, "In memory"). None: 512 MB behind a URL where four times as much is left. Not with ``group``.
         final_on_close: see :meth:`close`.
-        signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (earlier handlers are called too). Main thread only.
+        signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (earlier handlers are called too, but Python's own for
+            SIGINT). Main thread only; in a forked child they do what they did before.
 
     Attributes:
         dir: absolute, or the URL.
@@ -171,7 +172,6 @@ class Checkpointer:
         self._final_on_close = final_on_close
         self._objects: dict[str, Any] = {}
         self._lock = threading.RLock()
-        self._wanted = threading.Event()
         self._by_grids = False  # the last judged save's weights, for want of a budget that codebooks meet
         self._saves = 0
         self._told = ""
@@ -196,11 +196,10 @@ class Checkpointer:
         self._finalizer = weakref.finalize(self, close_quietly, self._run)
         if isinstance(self._place, Store) or self._talk is not None:
             outlive(self._finalizer)
-        self._handlers: dict[int, Any] = {}
         try:
-            for number in signals:
-                self._handlers[int(number)] = signals_module.signal(number, self._on_signal)
-        except BaseException:  # a handler that stays would keep this object, and with it the run's lock
+            self._signals: Signals | None = None if not signals else Signals(signals, self)
+        except BaseException:
+            self._signals = None
             self._end()
             raise
 
@@ -258,8 +257,12 @@ class Checkpointer:
                 the call may be repeated. In a group this state is saved all the same, and repeating is another save of all ranks.
         """
         with self._lock:
+            came = 0 if self._signals is None else self._signals.mark()
             try:
-                return self._save(step, metrics, final, key, wait, objects) if self._talk is None else self._save_together(step, metrics, final, key, wait, objects)
+                taken = self._save(step, metrics, final, key, wait, objects) if self._talk is None else self._save_together(step, metrics, final, key, wait, objects)
+                if taken and self._signals is not None:
+                    self._signals.served(came)
+                return taken
             finally:
                 if self._guard is not None:
                     self._guard.release()
@@ -283,7 +286,6 @@ class Checkpointer:
         if taken:
             self._saves += 1
             self._last = (step, final, fingerprint(self._objects))
-            self._wanted.clear()
         return bool(taken)
 
     def _save_together(self, step: int, metrics: Mapping[str, float] | None, final: bool, key: bool, wait: bool, objects: Mapping[str, Any]) -> bool:
@@ -302,7 +304,6 @@ class Checkpointer:
                 self._run.refuse(step if type(step) is int and 0 <= step <= STEP_MAX else 0, *status_of(e))
             raise
         self._objects = together
-        self._wanted.clear()
         alike = 0 if self._division is None else self._division.alike()
         taken = self._run.save(number, state, final, key, wait, numbers, 0.0, None, alike)
         if self._log is not None:
@@ -423,14 +424,8 @@ class Checkpointer:
 
     @property
     def should_save(self) -> bool:
-        """True after one of ``signals`` came, until the next save."""
-        return self._wanted.is_set()
-
-    def _on_signal(self, number: int, frame: Any) -> None:
-        self._wanted.set()  # nothing else: a handler may interrupt a save
-        before = self._handlers.get(number)
-        if callable(before):
-            before(number, frame)
+        """True after one of ``signals`` came, until a save that was begun after it has been made."""
+        return self._signals is not None and self._signals.pending
 
     # ---- restoring ----
 
@@ -578,9 +573,8 @@ class Checkpointer:
     def _end(self, in_order: bool = False) -> None:
         if not in_order:
             self._run.keep_memory()
-        for number, before in self._handlers.items():
-            signals_module.signal(number, before)
-        self._handlers = {}
+        if self._signals is not None:
+            self._signals.end()
         self._objects = {}
         self._finalizer.detach()
         self._run.close()

@@ -279,6 +279,69 @@ def test_signals(run):
         signal.signal(signal.SIGUSR1, before)
 
 
+def test_a_signal_during_a_save_asks_for_another(run):
+    class Slow:
+        def state_dict(self):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            return {}
+
+        def load_state_dict(self, state):
+            pass
+
+    before = signal.getsignal(signal.SIGUSR1)
+    with ckpress.Checkpointer(run, signals=(signal.SIGUSR1,)) as ck:
+        ck.save(1, slow=Slow())
+        assert ck.should_save
+        with pytest.raises(ckpress.UnsupportedError):
+            ck.save(2, slow={}, odd=object())
+        assert ck.should_save, "nothing was saved"
+        ck.save(2, slow={})
+        assert not ck.should_save
+    assert signal.getsignal(signal.SIGUSR1) is before
+
+
+def test_an_interrupt_only_asks_for_a_save(run):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with ckpress.Checkpointer(run, signals=(signal.SIGINT,)) as ck:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert ck.should_save
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_forked_child_can_be_ended(run):
+    """Workers of a pool are ended by SIGTERM."""
+    with ckpress.Checkpointer(run, signals=(signal.SIGTERM,)) as ck:
+        child = os.fork()
+        if child == 0:
+            time.sleep(20)
+            os._exit(1)
+        time.sleep(0.1)
+        os.kill(child, signal.SIGTERM)
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGTERM and not ck.should_save
+
+
+def test_closed_in_another_thread(run):
+    """Handlers cannot be put back there; the run is given back all the same, and signals do what they did before."""
+    seen = []
+    before = signal.signal(signal.SIGUSR1, lambda n, f: seen.append(n))
+    try:
+        ck = ckpress.Checkpointer(run, signals=(signal.SIGUSR1,))
+        ck.save(1, t=torch.ones(1))
+        thread = threading.Thread(target=ck.close)
+        thread.start()
+        thread.join()
+        ckpress.Checkpointer(run).close()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert seen == [signal.SIGUSR1] and not ck.should_save
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 def test_skip(run):
     with ckpress.Checkpointer(run, when_busy="skip", rng=False) as ck:
         taken = [ck.save(i, t=torch.randn(2_000_000)) for i in range(6)]
