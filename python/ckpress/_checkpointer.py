@@ -177,7 +177,7 @@ class Checkpointer:
         self._told = ""
         self._log: Log | None = None
         self._from_scratch = base is None and profile in ("resume", "small")  # as far as is known; a restore says otherwise
-        self._last: tuple[int, bool, list[Any]] | None = None  # step, final, fingerprint of the live tensors at the last save
+        self._last: tuple[int, bool, list[Any], dict[str, float]] | None = None  # step, final, fingerprint of the live tensors, metrics: of the last save
         self.values: dict[str, Any] = {}
         self.restored: dict[str, Any] | None = None
         every_key = whole("key_every", key_every, 1, 4096)
@@ -285,7 +285,7 @@ class Checkpointer:
         self._tell()
         if taken:
             self._saves += 1
-            self._last = (step, final, fingerprint(self._objects))
+            self._last = (step, final, fingerprint(self._objects), numbers)
         return bool(taken)
 
     def _save_together(self, step: int, metrics: Mapping[str, float] | None, final: bool, key: bool, wait: bool, objects: Mapping[str, Any]) -> bool:
@@ -317,7 +317,8 @@ class Checkpointer:
         if text and text != self._told:
             self._told = text
             warnings.warn(f"ckpress: {text}", RuntimeWarning, stacklevel=4)
-        if self._saves == 2 and self._from_scratch and not self._run.busy:
+        if self._saves == 2 and self._from_scratch:
+            self._from_scratch = False  # once is enough
             if (text := hardly_moved(self._place, self._profile)) is not None:
                 warnings.warn(f"ckpress: {text}", RuntimeWarning, stacklevel=4)
 
@@ -546,7 +547,7 @@ class Checkpointer:
         """Finishes the save in flight and gives the run back. Closing twice is fine.
 
         A lossy run should end with lossless weights. ``save(step, final=True)`` says so; without it close() makes that save itself, under
-        the last save's step, if ``final_on_close`` is set and the live tensors are still those of the last save. If training went on
+        the last save's step and with its metrics, if ``final_on_close`` is set and the live tensors are still those of the last save. If training went on
         after it, nothing is saved: no step would be right for it. Nothing is saved either when a ``with`` block ends by an exception.
         The copy in shared memory goes (``memory``); it stays after an exception, and where nothing was closed.
         """
@@ -556,7 +557,7 @@ class Checkpointer:
             in_order = False
             try:
                 if self._final_is_due() and self._last is not None:
-                    self._save(self._last[0], None, True, False, True, {})  # no other rank waits for it
+                    self._save_final(self._last[0], self._last[3])
                 self._tell_log(last=True)
                 in_order = True
             finally:
@@ -565,10 +566,17 @@ class Checkpointer:
     def _final_is_due(self) -> bool:
         if self._profile == "lossless" or not self._final_on_close or self._last is None or self._talk is not None:
             return False
-        _, final, before = self._last
+        _, final, before, _ = self._last
         if final:
             return False
         return before == fingerprint(self._objects)
+
+    def _save_final(self, step: int, metrics: dict[str, float]) -> None:
+        try:
+            self._run.wait()
+        except Error as e:  # of the last save: this one has all of it
+            warnings.warn(f"ckpress: step {step}: the last save failed and is made again: {e}", RuntimeWarning, stacklevel=4)
+        self._save(step, metrics, True, False, True, {})  # no other rank waits for it
 
     def _end(self, in_order: bool = False) -> None:
         if not in_order:

@@ -70,12 +70,24 @@ def saved_form(obj: Any) -> Any:
 
 
 def fingerprint(objects: Mapping[str, Any]) -> list[Any]:
-    """Changes whenever a parameter of a module is written: torch counts in-place changes of every tensor."""
+    """Changes whenever a parameter of a module is written: torch counts in-place changes of every tensor, but those through ``p.data``, as some
+    optimizers make them; so a few elements of each are compared too."""
     out: list[Any] = []
+    few: dict[Any, list[Any]] = {}
     for obj in objects.values():
-        if kind_of(obj) == "module":
-            out += [(id(p), p.data_ptr(), p._version) for p in obj.parameters() if is_torch_tensor(p) and not p.is_inference()]
-    return out
+        if is_module(obj):
+            for p in obj.parameters():
+                if is_torch_tensor(p) and not p.is_inference():
+                    out.append((id(p), p.data_ptr(), p._version))
+                    if _strided(p) and p.device.type != "meta" and p.numel():
+                        few.setdefault((p.device, p.dtype), []).append(_first_column(p.detach()))
+    torch = torch_module()
+    return out + [bytes(torch.cat(parts).cpu().view(torch.uint8).tolist()) for parts in few.values()]  # type: ignore[union-attr]
+
+
+def _first_column(t: Any) -> Any:
+    """Some elements of it, in one dimension and without a copy."""
+    return t[(slice(None, None, max(1, t.shape[0] // 8)), *(0 for _ in t.shape[1:]))] if t.dim() else t.reshape(1)
 
 
 class Restorer:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import resource
 import signal
 import threading
 import time
@@ -254,6 +255,40 @@ class TestFinal:
 
     def test_not_when_training_went_on(self, run):
         assert self.run_lossy(run, after=2) == (False, 1, False)
+
+    def test_not_when_it_went_on_through_data(self, run):
+        model, optimizer, _ = training()
+        with ckpress.Checkpointer(run, "resume") as ck:
+            ck.save(5, model=model, optimizer=optimizer)
+            for p in model.parameters():
+                p.data.add_(0.5)  # torch does not count these
+        assert len(ckpress.list_run(run)) == 1
+
+    def test_has_the_metrics(self, run):
+        """Without them it would pass for the newest one that has not gone wrong, and the last that really has not would go."""
+        model, optimizer, _ = training()
+        with ckpress.Checkpointer(run, "resume", keep_last=1, key_every=1) as ck:
+            ck.save(1, model=model, optimizer=optimizer, metrics={"loss": 1.0})
+            with torch.no_grad():
+                model.frozen.add_(1)
+            ck.save(2, metrics={"loss": math.nan})
+        assert [(row.step, math.isnan(row.metrics["loss"])) for row in ckpress.list_run(run)] == [(1, False), (2, True)]
+
+    def test_after_a_save_that_failed(self, run):
+        model, optimizer, _ = training()
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        ck = ckpress.Checkpointer(run, "resume")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        try:
+            ck.save(5, model=model, optimizer=optimizer)
+            while ck.busy:
+                time.sleep(0.01)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        with pytest.warns(RuntimeWarning, match="step 5: the last save failed and is made again: .*cannot write"):
+            ck.close()
+        assert [row.step for row in ckpress.list_run(run)] == [5]
+        assert same(ckpress.load(run)["model"]["up.weight"], model.up.weight.detach())
 
     def test_not_when_an_exception_ends_it(self, run):
         assert self.run_lossy(run, fail=True)[:2] == (False, 1)
