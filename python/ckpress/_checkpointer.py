@@ -196,10 +196,10 @@ class Checkpointer:
         self._finalizer = weakref.finalize(self, close_quietly, self._run)
         if isinstance(self._place, Store) or self._talk is not None:
             outlive(self._finalizer)
+        self._signals: Signals | None = None
         try:
-            self._signals: Signals | None = None if not signals else Signals(signals, self)
+            self._signals = Signals(signals, self) if signals else None
         except BaseException:
-            self._signals = None
             self._end()
             raise
 
@@ -237,8 +237,8 @@ class Checkpointer:
     ) -> bool:
         """Saves the registered objects (and ``objects``, which are registered with it) and all random states.
 
-        Returns when the live tensors may change; coding, writing and committing go on in the background. Plain values passed to
-        restore() or register() are saved as they were then: pass those that change again.
+        Returns when the live tensors may change; coding, writing and committing go on in the background. Immutable plain values are saved
+        as restore() gave them (:attr:`values`) or as they were passed: pass those that change again.
 
         Args:
             step: finished steps.
@@ -435,7 +435,8 @@ class Checkpointer:
 
         All or nothing: names, dtypes and shapes are compared first and every hash of the whole chain is checked before a live tensor is
         written; when it fails, live tensors have the bits they had. Tensors are copied into the live ones; none is cast. Random states
-        are set last. dicts and lists are changed in place; immutable plain values are in :attr:`values` afterwards.
+        are set last. dicts, lists, sets and deques are changed in place, and modules, optimizers and the parameters of optimizers in them as if
+        they had names of their own; immutable plain values are in :attr:`values` afterwards.
 
         Args:
             step: finished steps of the wanted checkpoint; None: the newest valid one, with a warning for each cause that made it pass over
@@ -473,7 +474,7 @@ class Checkpointer:
                     self._guard.resume(self.restored.get("metrics", {}), self.restored.get("settings", {}))
             finally:
                 ck.close()
-            self._objects = together
+            self._objects = {**together, **self.values}
             self._last = None
             return done
 
@@ -494,7 +495,6 @@ class Checkpointer:
         return ck
 
     def _restore_together(self, ck: Any, objects: dict[str, Any], strict: bool) -> int:
-        """As :meth:`_restore_from`; a failure of one rank is raised on all."""
         try:
             done = self._restore_from(ck, objects, strict)
         except BaseException as e:
@@ -567,9 +567,7 @@ class Checkpointer:
         if self._profile == "lossless" or not self._final_on_close or self._last is None or self._talk is not None:
             return False
         _, final, before, _ = self._last
-        if final:
-            return False
-        return before == fingerprint(self._objects)
+        return not final and before == fingerprint(self._objects)
 
     def _save_final(self, step: int, metrics: dict[str, float]) -> None:
         try:
