@@ -8,6 +8,8 @@ import math
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -441,6 +443,13 @@ def test_a_forked_child_changes_nothing(run):
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         ck.save(3, wait=True)
     assert [r.step for r in ckpress.list_run(run)] == [1, 3]
+
+
+def test_a_forked_child_ends_without_a_word(run):
+    """The run is its parent's: no save of it has failed."""
+    code = "import os, sys, ckpress\nck = ckpress.Checkpointer(sys.argv[1])\nck.save(1, v=1, wait=True)\nif os.fork() == 0: sys.exit()\nos.wait()\nck.save(2)"
+    done = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True)
+    assert done.stderr == "" and [r.step for r in ckpress.list_run(run)] == [1, 2]
 
 
 def test_memory_and_files_stay_flat(run):
