@@ -102,6 +102,11 @@ class Context:
         plain = type(param) is torch.nn.Parameter and param.layout is torch.strided and param.is_floating_point()
         return prefixed(*found) if found is not None and plain else None
 
+    @property
+    def stepped_alone(self) -> set[int]:
+        """Ids of the parameters of optimizers that no module of the save has."""
+        return (self.trained or set()) - self._params.keys()
+
     def is_trained(self, param: Any) -> bool:
         """Whether training changes it, as far as can be seen: only such weights may be coded lossily."""
         return bool(param.requires_grad) and (self.trained is None or id(param) in self.trained)

@@ -93,9 +93,9 @@ def copy_of(obj: Any) -> Any:
     return obj.copy() if is_ndarray(obj) else obj.detach().clone()
 
 
-def holds_live(obj: Any, stepped: set[int] | None, depth: int = 0) -> bool:
-    """Whether a dict, list or tuple has modules, optimizers or parameters in it (``stepped``, by id) that an optimizer of the same restore steps."""
-    if is_module(obj) or is_optimizer(obj) or (stepped is not None and is_torch_tensor(obj) and id(obj) in stepped):
+def holds_live(obj: Any, stepped: set[int], depth: int = 0) -> bool:
+    """Whether a dict, list or tuple has modules, optimizers or parameters in it that no module but an optimizer of the same restore has (``stepped``, by id)."""
+    if is_module(obj) or is_optimizer(obj) or (is_torch_tensor(obj) and id(obj) in stepped):
         return depth > 0
     if depth > 100:
         return False
@@ -112,7 +112,7 @@ def parameters_in(obj: Any, depth: int = 0) -> Iterator[Any]:
             yield from parameters_in(item, depth + 1)
 
 
-def is_live(obj: Any, stepped: set[int] | None) -> bool:
+def is_live(obj: Any, stepped: set[int]) -> bool:
     return holds_live((obj,), stepped)
 
 

@@ -292,7 +292,7 @@ class Restorer:
             self.plan.in_place(raw, obj, name)
         elif is_ndarray(obj) and isinstance(raw, Leaf):
             self.plan.in_place_array(raw, obj, name)
-        elif holds_live(obj, self.context.trained):
+        elif holds_live(obj, self.context.stepped_alone):
             self._container(name, obj, raw)
         elif strange(obj, raw):
             self.plan.mismatched.append(f"{name} (something else was saved than the {class_of(obj)} that is here)")
@@ -322,7 +322,7 @@ class Restorer:
             self.plan.mismatched.append(f"{label} (something else was saved than the {class_of(obj)} that is here)")
             return
         keys = raw if isinstance(obj, dict) else range(len(obj))
-        live = {key: item for key, item in (obj.items() if isinstance(obj, dict) else enumerate(obj)) if is_live(item, self.context.trained)}
+        live = {key: item for key, item in (obj.items() if isinstance(obj, dict) else enumerate(obj)) if is_live(item, self.context.stepped_alone)}
         self.plan.missing += [f"{label}/{key}" for key in live if key not in keys]
         for key in keys:
             if key in live:

@@ -186,10 +186,19 @@ def test_the_default_device_does_not_matter(run, elsewhere):
     assert optimizer.torch_state_dict()["state"][0]["exp_avg"].device.type == "cpu"
 
 
-def test_weights_whatever_the_default_device(tmp_path, elsewhere):
+@pytest.fixture
+def double():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("default", ["elsewhere", "double"])
+def test_weights_whatever_the_default_is(tmp_path, default, request):
     with torch.device("cpu"):
         model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Linear(128, 64))
         batches = [torch.randn(8, 64) for _ in range(6)]
+    request.getfixturevalue(default)
     made = ckpress.save_weights(tmp_path / "w.ckp", model, calibrate=batches, ratio=3)
     assert made.error < 0.1
     ckpress.load_weights(tmp_path / "w.ckp", model)

@@ -84,6 +84,17 @@ def test_masters_in_a_list(run):
     assert all(a is b and torch.equal(a, c) for a, b, c in zip(kept, live, masters)) and len(into.state) == 2
 
 
+def test_a_placeholder_of_the_models_parameters(run):
+    """The module restores those; the dict gets what was saved in it."""
+    model = nn.Linear(3, 3)
+    optimizer = stepped(torch.optim.Adam(model.parameters()), list(model.parameters()))
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.save(1, model=model, optimizer=optimizer, extra={"best": {name: p.detach() + 1 for name, p in model.named_parameters()}})
+        extra, before = {"best": dict(model.named_parameters())}, model.weight.detach().clone()
+        ck.restore(model=model, optimizer=optimizer, extra=extra)
+    assert torch.equal(model.weight, before) and torch.equal(extra["best"]["weight"], before + 1)
+
+
 FULL = {
     "set": {1, 2},
     "deque": collections.deque([1, torch.ones(2)], maxlen=4),

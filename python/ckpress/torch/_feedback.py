@@ -68,7 +68,7 @@ def _rounded_both(w: Tensor, rows_before: Tensor, columns_before: Tensor, step: 
     height, width = w.shape
     value, error = torch.zeros_like(w), torch.zeros_like(w)
     # Columns from the last to the first, so that a diagonal's columns are a slice as its rows are.
-    seen = torch.zeros(width, height, device=w.device)  # error + F, transposed
+    seen = torch.zeros(width, height, dtype=w.dtype, device=w.device)  # error + F, transposed
     by_column = columns_before.t().flip(0).contiguous()
     by_row = rows_before.t().contiguous()
     for s in range(height + width - 1):
