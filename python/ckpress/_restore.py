@@ -80,14 +80,15 @@ def fingerprint(objects: Mapping[str, Any]) -> list[Any]:
         if is_torch_tensor(p) and not p.is_inference():
             out.append((id(p), p.data_ptr(), p._version))
             if _strided(p) and p.device.type != "meta" and p.numel():
-                few.setdefault((p.device, p.dtype), []).append(_first_column(p.detach()))
+                few.setdefault(p.device, []).append(_first_column(p.detach()))
     torch = torch_module()
-    return out + [bytes(torch.cat(parts).cpu().view(torch.uint8).tolist()) for parts in few.values()]  # type: ignore[union-attr]
+    return out + [bytes(torch.cat(parts).tolist()) for parts in few.values()]  # type: ignore[union-attr]
 
 
 def _first_column(t: Any) -> Any:
-    """Some elements of it, in one dimension and without a copy."""
-    return t[(slice(None, None, max(1, t.shape[0] // 8)), *(0 for _ in t.shape[1:]))] if t.dim() else t.reshape(1)
+    """The bytes of some elements of it, without a copy of all."""
+    some = t[(slice(None, None, max(1, t.shape[0] // 8)), *(0 for _ in t.shape[1:]))] if t.dim() else t.reshape(1)
+    return some.resolve_conj().resolve_neg().contiguous().view(torch_module().uint8)  # type: ignore[union-attr]
 
 
 class Restorer:

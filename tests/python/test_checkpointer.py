@@ -266,6 +266,15 @@ class TestFinal:
                 p.data.add_(0.5)  # torch does not count these
         assert len(ckpress.list_run(run)) == 1
 
+    @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex64, torch.bool, torch.int64])
+    def test_odd_parameters(self, run, dtype):
+        model, optimizer, _ = training()
+        for shape in ((), (3,), (2, 0), (40, 3)):
+            model.register_parameter(f"p{len(shape)}{shape and shape[-1]}", torch.nn.Parameter(torch.ones(shape).to(dtype), requires_grad=False))
+        with ckpress.Checkpointer(run, "resume") as ck:
+            ck.save(5, model=model, optimizer=optimizer)
+        assert len(ckpress.list_run(run)) == 2
+
     def test_has_the_metrics(self, run):
         """Without them it would pass for the newest one that has not gone wrong, and the last that really has not would go."""
         model, optimizer, _ = training()
