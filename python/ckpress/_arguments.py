@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .errors import Error, InvalidError, make
+from .errors import Error, ForkError, InvalidError, make
 
 
 def names_of(averages: Sequence[str]) -> tuple[str, ...]:
@@ -28,8 +28,10 @@ def floats(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def close_quietly(run: Any) -> None:
-    run.keep_memory()  # nobody has said that the training has ended
     try:
+        run.keep_memory()  # nobody has said that the training has ended
         run.close()
+    except ForkError:  # the end of a forked child, in which there is nothing to close
+        pass
     except Error as e:
         warnings.warn(f"ckpress: the last save failed: {e}", RuntimeWarning, stacklevel=2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal as signals_module
 import threading
 import warnings
 import weakref
@@ -27,6 +26,7 @@ from ._plan import Plan
 from ._retention import rules
 from ._restore import Restorer, check_object_name, class_of, fingerprint, kind_of, saved_form
 from ._search import Planner, guard_for
+from ._signals import Signals
 from ._stats import Log, figures, memory_of
 from ._url import Storage, Store, outlive, place
 from .errors import CorruptError, Error, InvalidError, LimitError, NotFoundError, make
@@ -96,7 +96,8 @@ class Checkpointer:
         memory: bytes of shared memory (or as ``"512MB"``; 0: none) for a copy of the newest checkpoint, which outlives the process: :meth:`restore` reads it instead of the
             run's files, proved by the hashes in the run's manifests (docs/runs.md, "In memory"). None: 512 MB behind a URL where four times as much is left. Not with ``group``.
         final_on_close: see :meth:`close`.
-        signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (earlier handlers are called too). Main thread only.
+        signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (earlier handlers are called too, but Python's own for
+            SIGINT). Main thread only; in a forked child they do what they did before.
 
     Attributes:
         dir: absolute, or the URL.
@@ -171,13 +172,12 @@ class Checkpointer:
         self._final_on_close = final_on_close
         self._objects: dict[str, Any] = {}
         self._lock = threading.RLock()
-        self._wanted = threading.Event()
         self._by_grids = False  # the last judged save's weights, for want of a budget that codebooks meet
         self._saves = 0
         self._told = ""
         self._log: Log | None = None
         self._from_scratch = base is None and profile in ("resume", "small")  # as far as is known; a restore says otherwise
-        self._last: tuple[int, bool, list[Any]] | None = None  # step, final, fingerprint of the live tensors at the last save
+        self._last: tuple[int, bool, list[Any], dict[str, float]] | None = None  # step, final, fingerprint of the live tensors, metrics: of the last save
         self.values: dict[str, Any] = {}
         self.restored: dict[str, Any] | None = None
         every_key = whole("key_every", key_every, 1, 4096)
@@ -196,11 +196,10 @@ class Checkpointer:
         self._finalizer = weakref.finalize(self, close_quietly, self._run)
         if isinstance(self._place, Store) or self._talk is not None:
             outlive(self._finalizer)
-        self._handlers: dict[int, Any] = {}
+        self._signals: Signals | None = None
         try:
-            for number in signals:
-                self._handlers[int(number)] = signals_module.signal(number, self._on_signal)
-        except BaseException:  # a handler that stays would keep this object, and with it the run's lock
+            self._signals = Signals(signals, self) if signals else None
+        except BaseException:
             self._end()
             raise
 
@@ -238,8 +237,8 @@ class Checkpointer:
     ) -> bool:
         """Saves the registered objects (and ``objects``, which are registered with it) and all random states.
 
-        Returns when the live tensors may change; coding, writing and committing go on in the background. Plain values passed to
-        restore() or register() are saved as they were then: pass those that change again.
+        Returns when the live tensors may change; coding, writing and committing go on in the background. Immutable plain values are saved
+        as restore() gave them (:attr:`values`) or as they were passed: pass those that change again.
 
         Args:
             step: finished steps.
@@ -258,8 +257,12 @@ class Checkpointer:
                 the call may be repeated. In a group this state is saved all the same, and repeating is another save of all ranks.
         """
         with self._lock:
+            came = 0 if self._signals is None else self._signals.mark()
             try:
-                return self._save(step, metrics, final, key, wait, objects) if self._talk is None else self._save_together(step, metrics, final, key, wait, objects)
+                taken = self._save(step, metrics, final, key, wait, objects) if self._talk is None else self._save_together(step, metrics, final, key, wait, objects)
+                if taken and self._signals is not None:
+                    self._signals.served(came)
+                return taken
             finally:
                 if self._guard is not None:
                     self._guard.release()
@@ -282,8 +285,7 @@ class Checkpointer:
         self._tell()
         if taken:
             self._saves += 1
-            self._last = (step, final, fingerprint(self._objects))
-            self._wanted.clear()
+            self._last = (step, final, fingerprint(self._objects), numbers)
         return bool(taken)
 
     def _save_together(self, step: int, metrics: Mapping[str, float] | None, final: bool, key: bool, wait: bool, objects: Mapping[str, Any]) -> bool:
@@ -302,7 +304,6 @@ class Checkpointer:
                 self._run.refuse(step if type(step) is int and 0 <= step <= STEP_MAX else 0, *status_of(e))
             raise
         self._objects = together
-        self._wanted.clear()
         alike = 0 if self._division is None else self._division.alike()
         taken = self._run.save(number, state, final, key, wait, numbers, 0.0, None, alike)
         if self._log is not None:
@@ -316,7 +317,8 @@ class Checkpointer:
         if text and text != self._told:
             self._told = text
             warnings.warn(f"ckpress: {text}", RuntimeWarning, stacklevel=4)
-        if self._saves == 2 and self._from_scratch and not self._run.busy:
+        if self._saves == 2 and self._from_scratch:
+            self._from_scratch = False  # once is enough
             if (text := hardly_moved(self._place, self._profile)) is not None:
                 warnings.warn(f"ckpress: {text}", RuntimeWarning, stacklevel=4)
 
@@ -423,14 +425,8 @@ class Checkpointer:
 
     @property
     def should_save(self) -> bool:
-        """True after one of ``signals`` came, until the next save."""
-        return self._wanted.is_set()
-
-    def _on_signal(self, number: int, frame: Any) -> None:
-        self._wanted.set()  # nothing else: a handler may interrupt a save
-        before = self._handlers.get(number)
-        if callable(before):
-            before(number, frame)
+        """True after one of ``signals`` came, until a save that was begun after it has been made."""
+        return self._signals is not None and self._signals.pending
 
     # ---- restoring ----
 
@@ -439,7 +435,8 @@ class Checkpointer:
 
         All or nothing: names, dtypes and shapes are compared first and every hash of the whole chain is checked before a live tensor is
         written; when it fails, live tensors have the bits they had. Tensors are copied into the live ones; none is cast. Random states
-        are set last. dicts and lists are changed in place; immutable plain values are in :attr:`values` afterwards.
+        are set last. dicts, lists, sets and deques are changed in place, and modules, optimizers and the parameters of optimizers in them as if
+        they had names of their own; immutable plain values are in :attr:`values` afterwards.
 
         Args:
             step: finished steps of the wanted checkpoint; None: the newest valid one, with a warning for each cause that made it pass over
@@ -477,7 +474,7 @@ class Checkpointer:
                     self._guard.resume(self.restored.get("metrics", {}), self.restored.get("settings", {}))
             finally:
                 ck.close()
-            self._objects = together
+            self._objects = {**together, **self.values}
             self._last = None
             return done
 
@@ -498,7 +495,6 @@ class Checkpointer:
         return ck
 
     def _restore_together(self, ck: Any, objects: dict[str, Any], strict: bool) -> int:
-        """As :meth:`_restore_from`; a failure of one rank is raised on all."""
         try:
             done = self._restore_from(ck, objects, strict)
         except BaseException as e:
@@ -551,7 +547,7 @@ class Checkpointer:
         """Finishes the save in flight and gives the run back. Closing twice is fine.
 
         A lossy run should end with lossless weights. ``save(step, final=True)`` says so; without it close() makes that save itself, under
-        the last save's step, if ``final_on_close`` is set and the live tensors are still those of the last save. If training went on
+        the last save's step and with its metrics, if ``final_on_close`` is set and the live tensors are still those of the last save. If training went on
         after it, nothing is saved: no step would be right for it. Nothing is saved either when a ``with`` block ends by an exception.
         The copy in shared memory goes (``memory``); it stays after an exception, and where nothing was closed.
         """
@@ -561,7 +557,7 @@ class Checkpointer:
             in_order = False
             try:
                 if self._final_is_due() and self._last is not None:
-                    self._save(self._last[0], None, True, False, True, {})  # no other rank waits for it
+                    self._save_final(self._last[0], self._last[3])
                 self._tell_log(last=True)
                 in_order = True
             finally:
@@ -570,17 +566,21 @@ class Checkpointer:
     def _final_is_due(self) -> bool:
         if self._profile == "lossless" or not self._final_on_close or self._last is None or self._talk is not None:
             return False
-        _, final, before = self._last
-        if final:
-            return False
-        return before == fingerprint(self._objects)
+        _, final, before, _ = self._last
+        return not final and before == fingerprint(self._objects)
+
+    def _save_final(self, step: int, metrics: dict[str, float]) -> None:
+        try:
+            self._run.wait()
+        except Error as e:  # of the last save: this one has all of it
+            warnings.warn(f"ckpress: step {step}: the last save failed and is made again: {e}", RuntimeWarning, stacklevel=4)
+        self._save(step, metrics, True, False, True, {})  # no other rank waits for it
 
     def _end(self, in_order: bool = False) -> None:
         if not in_order:
             self._run.keep_memory()
-        for number, before in self._handlers.items():
-            signals_module.signal(number, before)
-        self._handlers = {}
+        if self._signals is not None:
+            self._signals.end()
         self._objects = {}
         self._finalizer.detach()
         self._run.close()

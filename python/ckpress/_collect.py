@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from . import _core
-from ._context import Context, is_module, is_optimizer, module_entries, prefixed
+from ._context import Context, is_module, is_optimizer, keeps_more, module_entries, prefixed
 from ._encode import Encoder
 from ._group import Division
 from ._names import Attr, Path, join, show
-from ._views import Coded, View, is_torch_tensor, torch_module
+from ._views import Coded, View, is_torch_tensor, refuse, torch_module
 from .errors import InvalidError, make
 
 Betas = tuple[float, float]
@@ -185,12 +185,15 @@ class Collector(Encoder):
         if self.weights_only:
             self.state.put(_core.NONE)
             return
+        if more := keeps_more(optimizer):
+            raise refuse(show(path), f"cannot save a {type(optimizer).__name__} in there: its state_dict() has {more[0]!r} too. A Checkpointer saves it under a name of its own")
         names = self.context.optimizer_names(optimizer)
         prefix = "" if not path else join(path)
         pairs = [(n, p, group) for ns, group in zip(names, optimizer.param_groups) for n, p in zip(ns, group["params"])]
         self._stepped_by += [(prefixed(prefix, n), p) for n, p, _ in pairs]
         pairs = [(n, p, g) for n, p, g in pairs if p in optimizer.state]
-        self.state.put(_core.DICT, 2)
+        others = {key: value for key, value in optimizer.state.items() if not is_torch_tensor(key)}  # of no parameter
+        self.state.put(_core.DICT, 3 if others else 2)
         self.value("state", path)
         self.state.put(_core.DICT, len(pairs))
         state_of = getattr(optimizer, "ckpress_state", None) or (lambda p, lossy: (optimizer.state[p], False))
@@ -202,6 +205,9 @@ class Collector(Encoder):
                 self._param_state(state, param, group, whole, (*path, Attr("state"), name), exact)
         self.value("param_groups", path)
         self._groups(optimizer.param_groups, names, (*path, Attr("param_groups")))
+        if others:
+            self.value("other", path)
+            self._dict(_core.DICT, others, (*path, Attr("state")))
 
     def _groups(self, groups: list[dict[str, Any]], names: list[list[str]], path: Path) -> None:
         self.state.put(_core.LIST, len(groups))

@@ -21,6 +21,17 @@ def is_optimizer(obj: Any) -> bool:
     return torch is not None and hasattr(torch, "optim") and isinstance(obj, torch.optim.Optimizer)
 
 
+def keeps_more(optimizer: Any) -> list[str]:
+    """What an optimizer's own state_dict() has beside torch's state and param_groups, such as the state of an optimizer inside it."""
+    torch = torch_module()
+    if torch is None or type(optimizer).state_dict is torch.optim.Optimizer.state_dict or hasattr(optimizer, "ckpress_state"):
+        return []
+    try:
+        return sorted(str(key) for key in set(optimizer.state_dict()) - {"state", "param_groups"})
+    except RuntimeError:  # ZeroRedundancyOptimizer's, of which each rank has a part
+        return []
+
+
 @dataclass
 class Entry:
     """One entry of a module's state_dict: its own key there, and the live value."""
@@ -90,6 +101,11 @@ class Context:
         found = self._params.get(id(param))
         plain = type(param) is torch.nn.Parameter and param.layout is torch.strided and param.is_floating_point()
         return prefixed(*found) if found is not None and plain else None
+
+    @property
+    def stepped_alone(self) -> set[int]:
+        """Ids of the parameters of optimizers that no module of the save has."""
+        return (self.trained or set()) - self._params.keys()
 
     def is_trained(self, param: Any) -> bool:
         """Whether training changes it, as far as can be seen: only such weights may be coded lossily."""

@@ -327,10 +327,10 @@ def _sparse(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     size = torch.Size(v["size"])
     # Their invariants (indices in range, compressed pointers in order) are checked: kernels trust them.
     if layout == "sparse_coo":
-        out = torch.sparse_coo_tensor(v["indices"], v["values"], size, check_invariants=True)
+        out = torch.sparse_coo_tensor(v["indices"], v["values"], size, device=v["values"].device, check_invariants=True)
         return out._coalesced_(v["coalesced"]) if v["coalesced"] else out
     rows, columns = ("crow_indices", "col_indices") if "crow_indices" in v else ("ccol_indices", "row_indices")
-    return torch.sparse_compressed_tensor(v[rows], v[columns], v["values"], size, layout=getattr(torch, layout), check_invariants=True)
+    return torch.sparse_compressed_tensor(v[rows], v[columns], v["values"], size, layout=getattr(torch, layout), device=v["values"].device, check_invariants=True)
 
 
 def _quantized(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:

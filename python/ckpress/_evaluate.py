@@ -77,7 +77,7 @@ def read_staged(run: Any, places: list[tuple[Any, int]]) -> None:
     for p, index in places:
         at = p.data
         if at.device.type != "cpu" or not at.is_contiguous():
-            at = torch.empty(tuple(p.shape), dtype=p.dtype)
+            at = torch.empty(tuple(p.shape), dtype=p.dtype, device="cpu")
             later.append((p, at))
         targets.append((index, _dtypes.of_torch(p.dtype), tuple(p.shape), None, at.data_ptr()))
     run.staged_read(targets)

@@ -230,6 +230,7 @@ class File(Mapping[str, LazyTensor]):
         self._framework = framework
         self._names = [checkpoint.tensor(i)["name"] for i in range(len(checkpoint))]
         self._tree: Any = None
+        self._kinds: dict[int, int] | None = None  # what the tree wants of each tensor
 
     def __getitem__(self, name: str) -> LazyTensor:
         index = self.checkpoint.find(name)
@@ -249,7 +250,9 @@ class File(Mapping[str, LazyTensor]):
         return self._tree
 
     def _as(self) -> dict[int, int]:
-        return {leaf.index: leaf.as_ for leaf in leaves(self._raw())}
+        if self._kinds is None:
+            self._kinds = {leaf.index: leaf.as_ for leaf in leaves(self._raw())}
+        return self._kinds
 
     def load(self, *, device: Any = None, threads: int = 0) -> Any:
         """Everything, as :func:`load` gives it."""

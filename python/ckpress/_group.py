@@ -62,7 +62,7 @@ class Talk:
         """What every rank has given, one after another. From one thread at a time."""
         torch = torch_module()
         assert torch is not None
-        out = [torch.empty(len(mine), dtype=torch.uint8) for _ in range(self.world)]
+        out = [torch.empty(len(mine), dtype=torch.uint8, device="cpu") for _ in range(self.world)]
         work = self._own.allgather([out], [torch.frombuffer(bytearray(mine), dtype=torch.uint8)])
         if not work.wait(timedelta(seconds=seconds)):
             raise make(BusyError, f"a rank has not answered for {seconds:g} s")

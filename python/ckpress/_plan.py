@@ -8,6 +8,7 @@ unless every hash has been checked, from files kept in memory where they fit; (5
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -174,7 +175,8 @@ class Plan:
             self._read_in_place(threads)
         except BaseException:
             for back in reversed(undo):
-                back()
+                with contextlib.suppress(Exception):  # what has just refused a state may refuse its own: the others go back all the same
+                    back()
             raise
         for assign in self._finals:
             assign()

@@ -252,7 +252,7 @@ def _distributed(group: Any) -> Any:
 def _flag(value: int) -> Any:
     torch = torch_module()
     assert torch is not None
-    return torch.tensor([value], dtype=torch.uint8)
+    return torch.tensor([value], dtype=torch.uint8, device="cpu")
 
 
 def _broadcast_bytes(dist: Any, raw: Any, root: int, group: Any) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import _rng
-from ._context import Context, Entry, is_module, is_optimizer, module_entries
+from ._context import Context, Entry, is_module, is_optimizer, keeps_more, module_entries
 from ._decode import Leaf, Named
+from ._in_place import copy_of, fill, holds_live, is_array, is_live, parameters_in, put, same_plain, strange
+from ._names import strip_wrappers
 from ._plan import Plan
 from ._views import is_ndarray, is_torch_tensor, numpy_module, torch_module
-from .errors import InvalidError, make
+from .errors import InvalidError, make, mismatch
 
 
 def kind_of(obj: Any) -> str:
@@ -21,7 +23,7 @@ def kind_of(obj: Any) -> str:
     if is_module(obj):
         return "module"
     if is_optimizer(obj):
-        return "optimizer"
+        return "stateful" if keeps_more(obj) else "optimizer"
     if _generator(obj):
         return "generator"
     if hasattr(obj, "state_dict") and hasattr(obj, "load_state_dict"):
@@ -70,12 +72,23 @@ def saved_form(obj: Any) -> Any:
 
 
 def fingerprint(objects: Mapping[str, Any]) -> list[Any]:
-    """Changes whenever a parameter of a module is written: torch counts in-place changes of every tensor."""
+    """Changes whenever a parameter of a module is written: torch counts in-place changes of every tensor, but those through ``p.data``, as some
+    optimizers make them; so a few elements of each are compared too."""
     out: list[Any] = []
-    for obj in objects.values():
-        if kind_of(obj) == "module":
-            out += [(id(p), p.data_ptr(), p._version) for p in obj.parameters() if is_torch_tensor(p) and not p.is_inference()]
-    return out
+    few: dict[Any, list[Any]] = {}
+    for p in (p for obj in objects.values() for p in parameters_in(obj)):
+        if is_torch_tensor(p) and not p.is_inference():
+            out.append((id(p), p.data_ptr(), p._version))
+            if _strided(p) and p.device.type != "meta" and p.numel():
+                few.setdefault(p.device, []).append(_first_column(p.detach()))
+    torch = torch_module()
+    return out + [bytes(torch.cat(parts).tolist()) for parts in few.values()]  # type: ignore[union-attr]
+
+
+def _first_column(t: Any) -> Any:
+    """The bytes of some elements of it, without a copy of all."""
+    some = t[(slice(None, None, max(1, t.shape[0] // 8)), *(0 for _ in t.shape[1:]))] if t.dim() else t.reshape(1)
+    return some.resolve_conj().resolve_neg().contiguous().view(torch_module().uint8)  # type: ignore[union-attr]
 
 
 class Restorer:
@@ -128,7 +141,7 @@ class Restorer:
             elif self._loose_fits(entry, saved, f"{name}/{key}"):
                 loose[entry.key] = saved
         if loose:
-            self._load_loose(module, loose)
+            self._load_loose(name, module, loose)
 
     def _loose_fits(self, entry: Entry, saved: Any, label: str) -> bool:
         """Entries that are no live tensors (extra state, values computed by the module): the module has to load them itself."""
@@ -140,14 +153,18 @@ class Restorer:
                 return False
         return True
 
-    def _load_loose(self, module: Any, loose: dict[str, Any]) -> None:
+    def _load_loose(self, name: str, module: Any, loose: dict[str, Any]) -> None:
         value = self.plan.fresh(loose)
         before: dict[str, Any] = {}
 
         def apply() -> None:
             now = module.state_dict()
             before.update((k, copy.deepcopy(now[k])) for k in loose)
-            module.load_state_dict(value(), strict=False)
+            found = module.load_state_dict(value(), strict=False)
+            lost = [f"{name}/{strip_wrappers(key)}" for key in getattr(found, "unexpected_keys", ())]
+            if lost and self.plan.strict:
+                text = f"nothing was restored; its state_dict() gives what its load_state_dict() does not take: {', '.join(lost)} (strict=False leaves it out)"
+                raise mismatch(f"{name}: {text}", [], lost, [])
 
         self.plan.step(apply, lambda: module.load_state_dict(before, strict=False) if before else None)
 
@@ -177,9 +194,14 @@ class Restorer:
         if len(groups) != len(names):
             self.plan.mismatched.append(f"{name} ({len(groups)} param_groups saved, {len(names)} here)")
             return
+        known = {n for group in groups for n in group["params"]}
+        if known and known.isdisjoint(n for group in names for n in group):  # with strict=False it would lose all that it has
+            self.plan.mismatched.append(f"{name} (none of its parameters was saved: {_an(known)} there, {_an(names[0])} here; name the modules that they are of)")
+            return
         for g, (live, saved) in enumerate(zip(names, groups)):
             self.plan.names(live, saved["params"], f"{name}.param_groups[{g}]")
         state: dict[Any, Any] = {}
+        others = self.plan.fresh(raw.get("other", {}))
         own = hasattr(optimizer, "ckpress_take")  # ckpress.torch's: codes are read beside the live state, and taken at the end
         for param_names, group in zip(names, optimizer.param_groups):
             for key, param in zip(param_names, group["params"]):
@@ -189,17 +211,17 @@ class Restorer:
         for group, saved in zip(optimizer.param_groups, groups):
             self._group(group, {k: v for k, v in saved.items() if k != "params"}, name)
         # After the groups: ckpress.torch's take codes by the widths that their groups ask for.
-        self.plan.final(lambda: self._set_state(optimizer, state))
+        self.plan.final(lambda: self._set_state(optimizer, state, others()))
 
-    def _set_state(self, optimizer: Any, state: dict[Any, Any]) -> None:
+    def _set_state(self, optimizer: Any, state: dict[Any, Any], others: dict[Any, Any]) -> None:
         # Absent stays absent: a parameter without saved state starts without.
         made = {param: {k: v() if isinstance(v, _Later) else v for k, v in values.items()} for param, values in state.items()}
         if hasattr(optimizer, "ckpress_take"):
             optimizer.ckpress_take(made)
             return
         optimizer.state.clear()
-        for param, values in made.items():
-            optimizer.state[param] = values
+        optimizer.state.update(made)
+        optimizer.state.update(others)
 
     def _param_state(self, live: dict[str, Any], param: Any, group: dict[str, Any], saved: dict[str, Any], label: str) -> dict[str, Any]:
         out: dict[str, Any] = {}
@@ -264,39 +286,72 @@ class Restorer:
         self.plan.step(lambda: set_generator_state(obj, value()), lambda: set_generator_state(obj, before))
 
     def _value(self, name: str, obj: Any, raw: Any) -> None:
+        if is_torch_tensor(obj) and isinstance(raw, Named) and raw.name == "torch.nn.Parameter":  # one without a gradient
+            raw = raw.value
+        self.values[name] = obj  # in most cases; else by _assign
         if is_torch_tensor(obj) and isinstance(raw, Leaf) and _strided(obj):
             self.plan.in_place(raw, obj, name)
-            self.values[name] = obj
         elif is_ndarray(obj) and isinstance(raw, Leaf):
             self.plan.in_place_array(raw, obj, name)
-            self.values[name] = obj
-        elif _strange(obj, raw):
+        elif holds_live(obj, self.context.stepped_alone):
+            self._container(name, obj, raw)
+        elif strange(obj, raw):
             self.plan.mismatched.append(f"{name} (something else was saved than the {class_of(obj)} that is here)")
+        elif hasattr(obj, "__tensor_flatten__") and isinstance(raw, Named) and raw.name == "torch.subclass":
+            self._subclass(raw, obj, name)
+        elif is_array(obj):
+            self._array(name, obj, raw)
         else:
             value = self.plan.fresh(raw)
             self.plan.final(lambda: self._assign(name, obj, value()))
 
     def _assign(self, name: str, obj: Any, value: Any) -> None:
         """Containers are changed in place, so that the caller's variable sees it; the rest is only in ``values``."""
-        if isinstance(obj, dict) and isinstance(value, dict):
-            obj.clear()
-            obj.update(value)
-            value = obj
-        elif isinstance(obj, list) and isinstance(value, list):
-            obj[:] = value
-            value = obj
-        self.values[name] = value
+        self.values[name] = fill(obj, value)
 
+    def _array(self, name: str, obj: Any, raw: Any) -> None:
+        value = self.plan.fresh(raw)
+        before = copy_of(obj)
+        self.plan.step(lambda: put(obj, value(), name), lambda: put(obj, before, name))
 
-def _strange(obj: Any, raw: Any) -> bool:
-    """Something to be changed in place that what was saved cannot change: it would stay as it is without a word."""
-    if isinstance(raw, Named):  # a type of its own: made anew, in Checkpointer.values
-        return False
-    if isinstance(obj, dict):
-        return not isinstance(raw, dict)
-    if isinstance(obj, list):
-        return not isinstance(raw, list)
-    return is_ndarray(obj) or (is_torch_tensor(obj) and _strided(obj))
+    # ---- modules, optimizers and parameters in dicts, lists and tuples ----
+
+    def _container(self, label: str, obj: Any, raw: Any) -> None:
+        """Whoever else holds what is in it must see it restored, so it is, in place."""
+        fits = isinstance(raw, dict) if isinstance(obj, dict) else type(raw) is type(obj) and len(raw) == len(obj)
+        if not fits:
+            self.plan.mismatched.append(f"{label} (something else was saved than the {class_of(obj)} that is here)")
+            return
+        keys = raw if isinstance(obj, dict) else range(len(obj))
+        live = {key: item for key, item in (obj.items() if isinstance(obj, dict) else enumerate(obj)) if is_live(item, self.context.stepped_alone)}
+        self.plan.missing += [f"{label}/{key}" for key in live if key not in keys]
+        for key in keys:
+            if key in live:
+                self._live(f"{label}/{key}", live[key], raw[key])
+            elif isinstance(obj, tuple):
+                if not same_plain(obj[key], raw[key]):
+                    self.plan.mismatched.append(f"{label}/{key} (a value in a tuple cannot be changed: use a list)")
+            else:
+                self.plan.final(_setter(obj, key, self.plan.fresh(raw[key])))
+        if isinstance(obj, dict):
+            gone = [key for key in obj if key not in raw and key not in live]
+            self.plan.final(lambda: [obj.pop(key) for key in gone])
+
+    def _live(self, label: str, obj: Any, raw: Any) -> None:
+        if is_torch_tensor(obj) and isinstance(raw, Leaf) and _strided(obj):
+            self.plan.in_place(raw, obj, label)
+        elif is_module(obj) and isinstance(raw, dict):
+            self._module(label, obj, raw)
+        elif is_optimizer(obj) and (raw is None or (isinstance(raw, dict) and {"state", "param_groups"} <= set(raw))):
+            why = None if raw is None else _layout_differs(obj, "optimizer", raw, False)
+            if why is None:
+                self._optimizer(label, obj, raw)
+            else:
+                self.plan.mismatched.append(f"{label} (here is {class_of(obj)}: {why})")
+        elif isinstance(obj, dict) or type(obj) in (list, tuple):
+            self._container(label, obj, raw)
+        else:
+            self.plan.mismatched.append(f"{label} (something else was saved than the {class_of(obj)} that is here)")
 
 
 #: Keys of param_groups that belong to no optimizer class: parameters, and what schedulers note.
@@ -324,12 +379,16 @@ def _layout_differs(obj: Any, kind: str, raw: Any, known: bool) -> str | None:
     return None
 
 
+def _an(names: Iterable[str]) -> str:
+    return repr(next(iter(sorted(names)), None))
+
+
 def _settle(optimizer: Any) -> None:
     """What torch's own load_state_dict() ends with: AdamW that took Adam's groups makes them its own."""
     optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})
 
 
-def _setter(group: dict[str, Any], key: str, make_value: Callable[[], Any]) -> Callable[[], None]:
+def _setter(group: Any, key: Any, make_value: Callable[[], Any]) -> Callable[[], None]:
     def assign() -> None:
         group[key] = make_value()
 

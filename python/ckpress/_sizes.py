@@ -70,10 +70,10 @@ class _Part:
         if not tensors:
             return
         samples = [_magnitudes(torch, t.detach()) for t in tensors]
-        self._numel = torch.tensor([t.numel() for t in tensors], dtype=torch.float64)
+        self._numel = torch.tensor([t.numel() for t in tensors], dtype=torch.float64, device="cpu")
         self._rms = torch.stack([x.square().mean().sqrt() for x in samples]).clamp(min=1e-300)
         self._share = torch.stack([_histogram(torch, x / rms) for x, rms in zip(samples, self._rms)])
-        weight = torch.cat([torch.full((len(x),), t.numel() / len(x), dtype=torch.float64) for x, t in zip(samples, tensors)])
+        weight = torch.cat([torch.full((len(x),), t.numel() / len(x), dtype=torch.float64, device="cpu") for x, t in zip(samples, tensors)])
         self._sorted, order = torch.cat(samples).sort()
         self._rank = weight[order].cumsum(0) / weight.sum()
 
@@ -94,7 +94,7 @@ class _Part:
         protected = (1 - pruned - kept.sum(1, keepdim=True)).clamp(min=0)
         density = kept.pow(1 / 3).cumsum(1)
         level = (density / density[:, -1:].clamp(min=1e-300) * half).long().clamp(max=half - 1)
-        levels = torch.zeros(len(kept), half, dtype=torch.float64).scatter_add_(1, level, kept) / 2
+        levels = torch.zeros(len(kept), half, dtype=torch.float64, device="cpu").scatter_add_(1, level, kept) / 2
         p = torch.cat([levels, levels, pruned, protected], 1)
         entropy = -(p * p.clamp(min=1e-300).log2()).sum(1)
         return float((self._numel * (entropy + 16 * protected[:, 0])).sum())
@@ -104,7 +104,7 @@ class _Part:
 
     def _below(self, magnitude: Any) -> Any:
         """Of each tensor's cells, the share that is below a magnitude; the last cell has no end."""
-        cells = (magnitude / self._rms * (CELLS / REACH)).unsqueeze(1) - self._torch.arange(CELLS, dtype=self._torch.float64)
+        cells = (magnitude / self._rms * (CELLS / REACH)).unsqueeze(1) - self._torch.arange(CELLS, dtype=self._torch.float64, device="cpu")
         return cells.clamp(0, 1)
 
 

@@ -68,7 +68,7 @@ def _torch(info: dict[str, Any]) -> tuple[Any, Any] | None:
     if torch is None or dtype is None:
         return None
     plain = {torch.qint8: torch.int8, torch.quint8: torch.uint8, torch.qint32: torch.int32}
-    t = torch.empty(info["shape"], dtype=plain.get(dtype, dtype))
+    t = torch.empty(info["shape"], dtype=plain.get(dtype, dtype), device="cpu")  # whatever the default device is
     return t, t.data_ptr()
 
 

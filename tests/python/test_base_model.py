@@ -162,7 +162,8 @@ def test_files_that_are_no_base(tmp_path: Path) -> None:
     ck.close()
 
 
-def test_a_model_that_hardly_moves_is_noticed(tmp_path: Path, base: Path) -> None:
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_model_that_hardly_moves_is_noticed(tmp_path: Path, base: Path, waits: bool) -> None:
     for given, hardly in ((None, True), (base, False)):
         model, optimizer = fresh()
         with ckpress.Checkpointer(tmp_path / str(hardly), "resume", base=given, final_on_close=False) as ck:
@@ -171,7 +172,7 @@ def test_a_model_that_hardly_moves_is_noticed(tmp_path: Path, base: Path) -> Non
                 warnings.simplefilter("always")
                 for step in range(5, 25, 5):
                     fine_tune(model, optimizer, 5)
-                    ck.save(step, wait=True)
+                    ck.save(step, wait=waits)
         assert [("base=" in str(w.message)) for w in caught if "ckpress" in str(w.message)] == [True] * hardly
 
 

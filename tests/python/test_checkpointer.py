@@ -6,7 +6,10 @@ from __future__ import annotations
 import gc
 import math
 import os
+import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -255,6 +258,49 @@ class TestFinal:
     def test_not_when_training_went_on(self, run):
         assert self.run_lossy(run, after=2) == (False, 1, False)
 
+    def test_not_when_it_went_on_through_data(self, run):
+        model, optimizer, _ = training()
+        with ckpress.Checkpointer(run, "resume") as ck:
+            ck.save(5, model=model, optimizer=optimizer)
+            for p in model.parameters():
+                p.data.add_(0.5)  # torch does not count these
+        assert len(ckpress.list_run(run)) == 1
+
+    @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex64, torch.bool, torch.int64])
+    def test_odd_parameters(self, run, dtype):
+        model, optimizer, _ = training()
+        for shape in ((), (3,), (2, 0), (40, 3)):
+            model.register_parameter(f"p{len(shape)}{shape and shape[-1]}", torch.nn.Parameter(torch.ones(shape).to(dtype), requires_grad=False))
+        with ckpress.Checkpointer(run, "resume") as ck:
+            ck.save(5, model=model, optimizer=optimizer)
+        assert len(ckpress.list_run(run)) == 2
+
+    def test_has_the_metrics(self, run):
+        """Without them it would pass for the newest one that has not gone wrong, and the last that really has not would go."""
+        model, optimizer, _ = training()
+        with ckpress.Checkpointer(run, "resume", keep_last=1, key_every=1) as ck:
+            ck.save(1, model=model, optimizer=optimizer, metrics={"loss": 1.0})
+            with torch.no_grad():
+                model.frozen.add_(1)
+            ck.save(2, metrics={"loss": math.nan})
+        assert [(row.step, math.isnan(row.metrics["loss"])) for row in ckpress.list_run(run)] == [(1, False), (2, True)]
+
+    def test_after_a_save_that_failed(self, run):
+        model, optimizer, _ = training()
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        ck = ckpress.Checkpointer(run, "resume")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        try:
+            ck.save(5, model=model, optimizer=optimizer)
+            while ck.busy:
+                time.sleep(0.01)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        with pytest.warns(RuntimeWarning, match="step 5: the last save failed and is made again: .*cannot write"):
+            ck.close()
+        assert [row.step for row in ckpress.list_run(run)] == [5]
+        assert same(ckpress.load(run)["model"]["up.weight"], model.up.weight.detach())
+
     def test_not_when_an_exception_ends_it(self, run):
         assert self.run_lossy(run, fail=True)[:2] == (False, 1)
 
@@ -275,6 +321,69 @@ def test_signals(run):
             assert not ck.should_save
         os.kill(os.getpid(), signal.SIGUSR1)
         assert len(seen) == 2
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_signal_during_a_save_asks_for_another(run):
+    class Slow:
+        def state_dict(self):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            return {}
+
+        def load_state_dict(self, state):
+            pass
+
+    before = signal.getsignal(signal.SIGUSR1)
+    with ckpress.Checkpointer(run, signals=(signal.SIGUSR1,)) as ck:
+        ck.save(1, slow=Slow())
+        assert ck.should_save
+        with pytest.raises(ckpress.UnsupportedError):
+            ck.save(2, slow={}, odd=object())
+        assert ck.should_save, "nothing was saved"
+        ck.save(2, slow={})
+        assert not ck.should_save
+    assert signal.getsignal(signal.SIGUSR1) is before
+
+
+def test_an_interrupt_only_asks_for_a_save(run):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with ckpress.Checkpointer(run, signals=(signal.SIGINT,)) as ck:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert ck.should_save
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_forked_child_can_be_ended(run):
+    """Workers of a pool are ended by SIGTERM."""
+    with ckpress.Checkpointer(run, signals=(signal.SIGTERM,)) as ck:
+        child = os.fork()
+        if child == 0:
+            time.sleep(20)
+            os._exit(1)
+        time.sleep(0.1)
+        os.kill(child, signal.SIGTERM)
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGTERM and not ck.should_save
+
+
+def test_closed_in_another_thread(run):
+    """Handlers cannot be put back there; the run is given back all the same, and signals do what they did before."""
+    seen = []
+    before = signal.signal(signal.SIGUSR1, lambda n, f: seen.append(n))
+    try:
+        ck = ckpress.Checkpointer(run, signals=(signal.SIGUSR1,))
+        ck.save(1, t=torch.ones(1))
+        thread = threading.Thread(target=ck.close)
+        thread.start()
+        thread.join()
+        ckpress.Checkpointer(run).close()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert seen == [signal.SIGUSR1] and not ck.should_save
     finally:
         signal.signal(signal.SIGUSR1, before)
 
@@ -343,6 +452,13 @@ def test_a_forked_child_changes_nothing(run):
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         ck.save(3, wait=True)
     assert [r.step for r in ckpress.list_run(run)] == [1, 3]
+
+
+def test_a_forked_child_ends_without_a_word(run):
+    """The run is its parent's: no save of it has failed."""
+    code = "import os, sys, ckpress\nck = ckpress.Checkpointer(sys.argv[1])\nck.save(1, v=1, wait=True)\nif os.fork() == 0: sys.exit()\nos.wait()\nck.save(2)"
+    done = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True)
+    assert done.stderr == "" and [r.step for r in ckpress.list_run(run)] == [1, 2]
 
 
 def test_memory_and_files_stay_flat(run):

@@ -157,3 +157,49 @@ def test_frameworks(path):
     as_torch, as_numpy, raw = (ckpress.load(path, framework=f) for f in ("torch", "numpy", "buffer"))
     assert all(isinstance(v, torch.Tensor) for v in as_torch.values()) and all(isinstance(v, np.ndarray) for v in as_numpy.values())
     assert raw["t"].tolist() == [[0, 1, 2], [3, 4, 5]] and raw["n"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.fixture
+def elsewhere():
+    """As torch.set_default_device("cuda") does, tensors that nobody gives a device lie where the library cannot write."""
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device(None)
+
+
+def test_the_default_device_does_not_matter(run, elsewhere):
+    with torch.device("cpu"):
+        model = torch.nn.Linear(40, 40)
+        optimizer = ckpress.torch.AdamW(model.parameters(), lr=0.1)
+        tensors = {"t": torch.arange(4.0), "sparse": torch.eye(3).to_sparse(), "csr": torch.eye(3).to_sparse_csr()}
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    with ckpress.Checkpointer(run) as ck:
+        ck.save(1, model=model, optimizer=optimizer, tensors=tensors)
+        before = model.weight.detach().clone()
+        optimizer.step()
+        live = {}
+        assert ck.restore(model=model, optimizer=optimizer, tensors=live) == 1
+    assert torch.equal(model.weight, before) and len(optimizer.state_dict()["state"]) == 2
+    assert torch.equal(live["t"], tensors["t"]) and torch.equal(live["sparse"].to_dense(), live["csr"].to_dense()) and live["csr"].device.type == "cpu"
+    assert optimizer.torch_state_dict()["state"][0]["exp_avg"].device.type == "cpu"
+
+
+@pytest.fixture
+def double():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("default", ["elsewhere", "double"])
+def test_weights_whatever_the_default_is(tmp_path, default, request):
+    with torch.device("cpu"):
+        model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Linear(128, 64))
+        batches = [torch.randn(8, 64) for _ in range(6)]
+    request.getfixturevalue(default)
+    made = ckpress.save_weights(tmp_path / "w.ckp", model, calibrate=batches, ratio=3)
+    assert made.error < 0.1
+    ckpress.load_weights(tmp_path / "w.ckp", model)
+    assert torch.equal(model[0].weight, made.weights["0.weight"])

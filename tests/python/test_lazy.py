@@ -106,3 +106,15 @@ def test_rows_of_a_delta(tmp_path):
     assert (tmp_path / "b.ckp").stat().st_size * 5 < (tmp_path / "a.ckp").stat().st_size
     with ckpress.open(tmp_path / "b.ckp", base=tmp_path / "a.ckp") as f:
         assert torch.equal(f["t"][49:52], t[49:52])
+
+
+def test_looking_at_all_names_parses_once(tmp_path, monkeypatch):
+    """The tree was gone through for each name: a minute for ten thousand of them."""
+    from ckpress import _file
+
+    ckpress.save(tmp_path / "x.ckp", {str(i): torch.ones(1) for i in range(50)})
+    calls, leaves = [], _file.leaves
+    monkeypatch.setattr(_file, "leaves", lambda raw: calls.append(1) or leaves(raw))
+    with ckpress.open(tmp_path / "x.ckp") as f:
+        assert {name: f[name].shape for name in f} == {str(i): (1,) for i in range(50)}
+    assert len(calls) == 1

@@ -199,6 +199,50 @@ def test_an_object_that_fails_takes_everything_back(run):
     assert everything(model, optimizer, scheduler) == before
 
 
+def test_an_object_that_refuses_even_its_own_state(run):
+    """It must not keep the others from what they had."""
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        kind, stubborn = Stubborn(False), Stubborn(False)
+        kind.value = stubborn.value = 5
+        ck.save(2, kind=kind, stubborn=stubborn)
+        kind.value, stubborn.fail = 7, True
+        with pytest.raises(RuntimeError, match="will not"):
+            ck.restore(kind=kind, stubborn=stubborn)
+        assert kind.value == 7
+
+
+class Hidden(nn.Module):
+    """Gives more than it takes."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.hidden = nn.Parameter(torch.ones(3)), torch.zeros(2)
+        self._register_state_dict_hook(lambda module, state, prefix, _: state.__setitem__(prefix + "hidden", module.hidden.clone()))
+
+
+def test_a_module_that_does_not_take_what_it_gave(run):
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.save(1, model=Hidden())
+    live = Hidden()
+    with torch.no_grad():
+        live.weight.zero_()
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        with pytest.raises(ckpress.MismatchError, match="does not take: model/hidden"):
+            ck.restore(model=live)
+        assert not live.weight.any()
+        assert ck.restore(model=live, strict=False) == 1
+    assert live.weight.all()
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_optimizer_without_its_module(saved, strict):
+    """Nobody would know its parameters, and its moments would be gone."""
+    _, optimizer, _ = fresh()
+    with ckpress.Checkpointer(saved) as ck, pytest.raises(ckpress.MismatchError, match="none of its parameters was saved: 'down.bias' there, 'group0.0' here"):
+        ck.restore(optimizer=optimizer, strict=strict)
+    assert optimizer.state
+
+
 def test_damage_is_found_before_anything_is_written(saved):
     """A bit of a chunk: the restore of that step fails, and every live bit is as before."""
     shard = next(saved.glob("step-*/shard-*.ckp"))

@@ -35,10 +35,10 @@ def side(metric: Tensor, damp: float) -> Side:
     if metric.dim() == 1:
         return Side(None, float(metric.double().mean()))
     h = metric.double()
-    h = h + damp * h.diagonal().mean() * torch.eye(len(h), dtype=h.dtype)
+    h = h + damp * h.diagonal().mean() * torch.eye(len(h), dtype=h.dtype, device=h.device)
     m = torch.linalg.cholesky(h.flip(0, 1)).flip(0, 1)  # upper triangular, h = m m^T
     d = m.diagonal()
-    return Side((m / d - torch.eye(len(h), dtype=h.dtype)).float(), float(d.square().mean()))
+    return Side((m / d - torch.eye(len(h), dtype=h.dtype, device=h.device)).float(), float(d.square().mean()))
 
 
 def _code(target: Tensor, exact: Tensor, step: float) -> Tensor:
@@ -68,7 +68,7 @@ def _rounded_both(w: Tensor, rows_before: Tensor, columns_before: Tensor, step: 
     height, width = w.shape
     value, error = torch.zeros_like(w), torch.zeros_like(w)
     # Columns from the last to the first, so that a diagonal's columns are a slice as its rows are.
-    seen = torch.zeros(width, height)  # error + F, transposed
+    seen = torch.zeros(width, height, dtype=w.dtype, device=w.device)  # error + F, transposed
     by_column = columns_before.t().flip(0).contiguous()
     by_row = rows_before.t().contiguous()
     for s in range(height + width - 1):
@@ -77,7 +77,7 @@ def _rounded_both(w: Tensor, rows_before: Tensor, columns_before: Tensor, step: 
         rows, turned = slice(top, low), slice(first, first + low - top)
         from_left = (error[rows, : s - top + 1] * by_column[turned, : s - top + 1]).sum(1)
         from_above = (by_row[rows, :low] * seen[turned, :low]).sum(1)
-        r = torch.arange(top, low)
+        r = torch.arange(top, low, device=w.device)
         c = s - r
         exact = w[r, c]
         value[r, c] = got = _code(exact + from_left + from_above, exact, step)

@@ -49,7 +49,7 @@ def _outer(g: Tensor, like: Tensor) -> Tensor:
 
 
 def _empty(n: int) -> Tensor:
-    return torch.zeros(n, n) if n <= SIDE_MAX else torch.zeros(n)
+    return torch.zeros((n, n) if n <= SIDE_MAX else n, dtype=torch.float32, device="cpu")
 
 
 def collect(

@@ -59,7 +59,7 @@ def gradients(
     The mean of <gradient, d>^2 over r is the squared change of the output that a small change d of the weights makes (Gauss-Newton).
     A single number is a loss: its own gradient, once a batch, since another r says nothing new (empirical Fisher).
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator("cpu").manual_seed(seed)
     for batch in batches:
         with torch.enable_grad():
             outs = [o for o in outputs(forward(model, batch)) if o.requires_grad]
@@ -67,7 +67,7 @@ def gradients(
             raise make(InvalidError, "forward gave nothing that depends on the weights by gradients: was it under no_grad?")
         times = 1 if is_loss(outs) else passes
         for n in range(times):
-            r = [torch.ones_like(o) if is_loss(outs) else torch.randn(o.shape, generator=generator).to(o) for o in outs]
+            r = [torch.ones_like(o) if is_loss(outs) else torch.randn(o.shape, dtype=torch.float32, generator=generator, device="cpu").to(o) for o in outs]
             yield list(torch.autograd.grad(outs, params, r, retain_graph=n + 1 < times, allow_unused=True))
 
 

@@ -70,7 +70,7 @@ def sums(tensors: list[tuple[Any, ...]]) -> None:
 def recode(packed: Packed, bits: tuple[int, int], settings: list[tuple[Any, ...]], tensor: tuple[Any, ...]) -> None:
     """Codes of a parameter, given as to step(), in other widths; nothing but the new codes is allocated."""
     new = [
-        have if b == was else torch.empty(_core.Optim.state_bytes(packed.numel, packed.cols, b), dtype=torch.uint8)
+        have if b == was else torch.empty(_core.Optim.state_bytes(packed.numel, packed.cols, b), dtype=torch.uint8, device="cpu")
         for have, was, b in zip((packed.m, packed.v), packed.bits, bits, strict=True)
     ]
     with _lock:
@@ -133,7 +133,7 @@ class Wide:
     @staticmethod
     def open(state: dict[str, Any], p: Tensor, moments: tuple[str, ...]) -> None:
         """The state before the first step."""
-        state["step"] = torch.tensor(0.0, dtype=torch.float32)
+        state["step"] = torch.tensor(0.0, dtype=torch.float32, device="cpu")
         state.update({k: torch.zeros_like(p, dtype=torch.float32, memory_format=torch.contiguous_format).detach() for k in moments})
 
     def view(self, name: str | None = None) -> tuple[Any, ...]:
@@ -248,10 +248,10 @@ class Packed:
     def empty(cls, part: Part, bits: tuple[int, int], cols: int = 0) -> Packed:
         """`cols`: in blocks as states were that have no rows."""
         by_shape, has_cols = layout(part.whole) if not cols else (cols, False)
-        m, v = (torch.zeros(_core.Optim.state_bytes(part.numel, by_shape, b), dtype=torch.uint8) for b in bits)
-        row = torch.zeros(factors(part.numel, by_shape, bits[1] == 0), dtype=torch.uint8)
+        m, v = (torch.zeros(_core.Optim.state_bytes(part.numel, by_shape, b), dtype=torch.uint8, device="cpu") for b in bits)
+        row = torch.zeros(factors(part.numel, by_shape, bits[1] == 0), dtype=torch.uint8, device="cpu")
         has_cols = has_cols and bits[1] != 0
-        return cls(part, by_shape, bits, m, v, row, torch.zeros(by_shape, dtype=torch.int8) if has_cols else None)
+        return cls(part, by_shape, bits, m, v, row, torch.zeros(by_shape, dtype=torch.int8, device="cpu") if has_cols else None)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "part" not in state:  # pickled when parameters had no parts
@@ -327,7 +327,7 @@ class Packed:
             return {k: t if k in small else t.to(self.m.device) for k, t in self.to("cpu").codes(p, moments).items()}
         out, shape = {}, self.part.whole
         for moment, packed, bits, signed in zip(moments, (self.m, self.v), self.bits, (True, False), strict=False):
-            code = torch.empty(self.shape, dtype=torch.uint8)
+            code = torch.empty(self.shape, dtype=torch.uint8, device="cpu")
             _core.Optim.unpack(code.data_ptr(), packed.data_ptr(), self.numel, self.cols, bits, signed)
             out[f"{moment}_code"] = _sharded.like(p, code, shape)
         row = self.row.clone()
@@ -341,9 +341,9 @@ class Packed:
         if self.rest is not None:
             out["master_rest"] = _sharded.like(p, self.rest.clone(), shape)
         m = self.bits[0] if self.settle is None else _room_byte(self.settle[0], max(0, self.settle[2] - self.step))
-        out["bits"] = torch.tensor((m, self.bits[1]), dtype=torch.uint8)
-        out["correction"] = torch.tensor([self.m_corr, self.v_corr], dtype=torch.float64)
-        out["step"] = torch.tensor(float(self.step), dtype=torch.float32)
+        out["bits"] = torch.tensor((m, self.bits[1]), dtype=torch.uint8, device="cpu")
+        out["correction"] = torch.tensor([self.m_corr, self.v_corr], dtype=torch.float64, device="cpu")
+        out["step"] = torch.tensor(float(self.step), dtype=torch.float32, device="cpu")
         return out
 
     @staticmethod
@@ -381,7 +381,7 @@ class Packed:
         col = _wanted(saved, "col_factor", (cols,), torch.int8, name) if has_cols else None
         said = _wanted(saved, "bits", (2,), torch.uint8, name)
         room = None if alone else _room_of(int(said[0]))
-        bits = widths_of({"bits": said if room is None else torch.tensor((ROOM, int(said[1])), dtype=torch.uint8)}, len(moments), name)
+        bits = widths_of({"bits": said if room is None else torch.tensor((ROOM, int(said[1])), dtype=torch.uint8, device="cpu")}, len(moments), name)
         assert bits is not None
         m_corr, v_corr = _wanted(saved, "correction", (2,), torch.float64, name).tolist()
         steps = steps_of(saved.get("step"), name)
@@ -409,7 +409,7 @@ class Packed:
     def moments(self) -> list[Tensor]:
         if self.m.device.type != "cpu":
             return [t.to(self.m.device) for t in self.to("cpu").moments()]
-        out = [torch.empty(self.shape, dtype=torch.float32) for b in self.bits if b != 0]
+        out = [torch.empty(self.shape, dtype=torch.float32, device="cpu") for b in self.bits if b != 0]
         _core.Optim.read(self.view(), out[0].data_ptr(), out[1].data_ptr() if len(out) > 1 else 0)
         return out
 
@@ -417,9 +417,9 @@ class Packed:
         """For a checkpoint that rounds moments: what they stand for, made when it is read; and of which width they are, where the parameter's group does not say."""
         here = self.to("cpu")
         out: dict[str, Any] = {k: Coded(self.shape, here.view(), i == 1, here) for i, k in enumerate(moments)}
-        out["step"] = torch.tensor(float(self.step), dtype=torch.float32)
+        out["step"] = torch.tensor(float(self.step), dtype=torch.float32, device="cpu")
         if widths:
-            out["bits"] = torch.tensor(self.aim, dtype=torch.uint8)
+            out["bits"] = torch.tensor(self.aim, dtype=torch.uint8, device="cpu")
         return out
 
     @classmethod

@@ -61,7 +61,7 @@ class Matrix:
         """The step at which an element costs ``level``."""
         wanted = math.sqrt(level * self.w.numel() / self.damage) if self.damage > 0 else math.inf
         # Never so fine that more than the widest outliers leave the codes.
-        self.step = float(torch.tensor(max(min(wanted, COARSEST * self.rms), self.rms / 16)))
+        self.step = float(torch.tensor(max(min(wanted, COARSEST * self.rms), self.rms / 16), dtype=torch.float32, device="cpu"))
 
     def round(self) -> None:
         self.value = rounded(self.w, self.rows, self.columns, self.step)
@@ -94,7 +94,7 @@ class Plan:
         seen = sorted(m.step / m.rms for m in self.matrices.values() if m.damage > 0 and m.rms > 0)
         for m in self.matrices.values():
             if m.damage <= 0 and seen:
-                m.step = float(torch.tensor(m.rms * seen[len(seen) // 2]))
+                m.step = float(torch.tensor(m.rms * seen[len(seen) // 2], dtype=torch.float32, device="cpu"))
 
     def guess(self, level: float) -> float:
         self.set_level(level)

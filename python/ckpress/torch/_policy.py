@@ -247,7 +247,7 @@ class Policy:
         stats = _core.Optim.look(settings, [tensors[at] for _, at in seen], [jobs[at].held.part.total for _, at in seen])
         taken = 0
         if self.reduce is not None or any(jobs[at].ranks is not None for _, at in seen):
-            sums = torch.frombuffer(stats, dtype=torch.int64).view(len(seen), _SUMS) if seen else torch.empty((0, _SUMS), dtype=torch.int64)
+            sums = torch.frombuffer(stats, dtype=torch.int64).view(len(seen), _SUMS) if seen else torch.empty((0, _SUMS), dtype=torch.int64, device="cpu")
             taken = _sharded.add_up([(jobs[at].ranks, row) for (_, at), row in zip(seen, sums, strict=True)])
             if self.reduce is not None:
                 self.reduce(sums)
@@ -277,7 +277,7 @@ class Policy:
         i = bisect.bisect_left(self.numbers, number)
         if core is None or i >= len(self.numbers) or self.numbers[i] != number:
             return {}
-        return {"policy": torch.tensor(core.item(i), dtype=torch.int32)}
+        return {"policy": torch.tensor(core.item(i), dtype=torch.int32, device="cpu")}
 
     def hold(self, optimizer: torch.optim.Optimizer) -> None:
         """Gives what C keeps back to the parameters, before C's part is dropped or copied."""

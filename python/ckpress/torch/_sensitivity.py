@@ -84,7 +84,7 @@ class Sensitivity:
             return
         # Copied behind the rest of the backward pass and added when the next one comes.
         self._arrived(name)
-        place = torch.empty(new.shape, dtype=new.dtype, pin_memory=True)
+        place = torch.empty(new.shape, dtype=new.dtype, device="cpu", pin_memory=True)
         place.copy_(new, non_blocking=True)
         whole_at = torch.cuda.Event()  # type: ignore[no-untyped-call]
         whole_at.record(torch.cuda.current_stream(new.device))
@@ -121,7 +121,7 @@ class Sensitivity:
 
     def _mean(self, name: str, p: Tensor) -> Tensor:
         own = self._average.get(name)
-        own = torch.zeros(p.shape) if own is None else own
+        own = torch.zeros(p.shape, dtype=torch.float32, device="cpu") if own is None else own
         if self._parallel is None:
             return own
         # An average of averages is the average of the ranks' mean gradient: both are linear.

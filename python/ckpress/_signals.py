@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals that ask for a save."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+
+class Signals:
+    """Handlers that only count what came: one may interrupt a save, or another handler. Made in the main thread.
+
+    Args:
+        owner: lives as long as the handlers do.
+    """
+
+    def __init__(self, numbers: Sequence[int], owner: Any) -> None:
+        self._owner = owner
+        self._pid = os.getpid()
+        self._came = self._served = 0
+        self._before: dict[int, Any] = {}
+        try:
+            for number in numbers:
+                self._before[int(number)] = signal.signal(number, self._on)
+        except BaseException:  # a handler that stays would keep the owner, and with it the run's lock
+            self.end()
+            raise
+
+    @property
+    def pending(self) -> bool:
+        return self._came != self._served
+
+    def mark(self) -> int:
+        """For :meth:`served`, at the start of a save."""
+        return self._came
+
+    def served(self, mark: int) -> None:
+        """That save has been made. What came meanwhile asks for another."""
+        self._served = mark
+
+    def end(self) -> None:
+        """Puts the former handlers back. Elsewhere than in the main thread Python cannot: then ours pass on what comes."""
+        for number, before in self._before.items():
+            try:
+                if signal.getsignal(number) == self._on:
+                    signal.signal(number, signal.SIG_DFL if before is None else before)  # None: one that Python did not set
+            except ValueError:
+                pass
+        self._owner = None
+
+    def _on(self, number: int, frame: Any) -> None:
+        before = self._before.get(number)
+        if self._owner is None or os.getpid() != self._pid:  # over, or a forked child, which nobody asks for a save: one that must end would not
+            self._pass_on(number, frame, before)
+            return
+        self._came += 1
+        if callable(before) and before is not signal.default_int_handler:  # Python's own would end the process
+            before(number, frame)
+
+    @staticmethod
+    def _pass_on(number: int, frame: Any, before: Any) -> None:
+        if callable(before):
+            before(number, frame)
+        elif before != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
