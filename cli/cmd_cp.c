@@ -90,7 +90,7 @@ run_copy(const cli_args *a, const cli_place *from, const char *dest)
         sum_up(a, &done);
     cli_table_free(&c.tab);
     free(step);
-    return cli_told(st, &e);
+    return cli_told_part(st, &e);
 }
 
 /* Else a directory "s3:" would be made. */

@@ -86,7 +86,7 @@ export_open(const cli_args *a, const cli_place *p, ckp_checkpoint *ck)
     free(stem);
     if (st == CKP_OK)
         tell(a, &done, seconds);
-    const int code = cli_told(st, &e);
+    const int code = cli_told_part(st, &e);
     if (st == CKP_EEXIST)
         cli_note("-f replaces it");
     return code;

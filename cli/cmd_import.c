@@ -77,7 +77,7 @@ import(const cli_args *a)
     else if (im.tab.n > im.tab.columns)
         cli_table_print(&im.tab, 0);
     cli_table_free(&im.tab);
-    const int code = cli_told(st, &e);
+    const int code = cli_told_part(st, &e);
     if (st != CKP_OK && done.checkpoints != 0)
         cli_note("%llu of %zu files were imported before: %s is a run of these", (unsigned long long)done.checkpoints, a->n_arg, a->output);
     return code;

@@ -99,7 +99,7 @@ repair_run(const cli_args *a, const char *dir)
     if (!a->quiet && !a->json && (st == CKP_OK || done.set_aside + done.swept + done.left != 0))
         sum_up(a, &done);
     cli_table_free(&r.tab);
-    return cli_told(st, &e);
+    return cli_told_part(st, &e);
 }
 
 static int

@@ -90,7 +90,7 @@ rewrite(const cli_args *a, const char *verb, const cli_place *place)
     if (st == CKP_OK && !a->quiet && !a->json)
         sum_up(&r, &done);
     cli_table_free(&r.tab);
-    return cli_told(st, &e);
+    return cli_told_part(st, &e);
 }
 
 static int

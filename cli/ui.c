@@ -62,14 +62,26 @@ cli_code(ckp_status st)
     return st <= CKP_ECORRUPT ? CLI_DATA : st <= CKP_EIO ? CLI_FILES : CLI_BUSY;
 }
 
-int
-cli_told(ckp_status st, const ckp_error *e)
+static int
+told(ckp_status st, const ckp_error *e, const char *left)
 {
     if (st == CKP_OK)
         return CLI_OK;
     if (cli_signal() != 0 && (st == CKP_ECANCELLED || e->sys_errno == EINTR))
-        return cli_fail(128 + cli_signal(), "stopped by a signal; nothing was written.");
+        return cli_fail(128 + cli_signal(), "stopped by a signal; %s.", left);
     return cli_fail(cli_code(st), "%s", e->text[0] != '\0' ? e->text : ckp_status_name(st));
+}
+
+int
+cli_told(ckp_status st, const ckp_error *e)
+{
+    return told(st, e, "nothing was written");
+}
+
+int
+cli_told_part(ckp_status st, const ckp_error *e)
+{
+    return told(st, e, "what was done by then stays, and is whole");
 }
 
 size_t

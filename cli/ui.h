@@ -18,6 +18,8 @@ void cli_note(const char *format, ...) CLI_PRINTF(1, 2);
 int cli_code(ckp_status st);
 /* Tells the library's sentence on stderr; returns the exit code. CKP_OK: 0, silently. */
 int cli_told(ckp_status st, const ckp_error *e);
+/* The same of a command that does one thing after another: stopped by a signal, it has done some of them. */
+int cli_told_part(ckp_status st, const ckp_error *e);
 
 /* Text from files may hold control characters that a terminal would obey: they are shown as "?". */
 void cli_safe(FILE *f, const char *text);

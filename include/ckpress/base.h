@@ -35,7 +35,7 @@ typedef enum ckp_status {
     CKP_OK = 0,
     /* the caller */
     CKP_EINVAL = -1,       /**< misuse: NULL where it is not allowed, bad option, bad name */
-    CKP_ENOMEM = -2,       /**< an allocation failed */
+    CKP_ENOMEM = -2,       /**< an allocation failed, or no more files may be open (error.sys_errno) */
     CKP_ELIMIT = -3,       /**< a cap (docs/format.md) or the caller's memory budget would be exceeded */
     CKP_EUNSUPPORTED = -4, /**< a type, feature bit or option that this version does not know */
     CKP_ECANCELLED = -5,   /**< the caller's progress callback asked to stop */

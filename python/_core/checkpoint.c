@@ -93,11 +93,11 @@ static PyObject *
 info_dict(const ckp_checkpoint_info *i)
 {
     PyObject *d = Py_BuildValue(
-        "{s:K,s:K,s:K,s:N,s:N,s:I,s:s,s:(II),s:K,s:K,s:K,s:s,s:s,s:s,s:K}", "step", (unsigned long long)i->step, "sequence",
+        "{s:K,s:K,s:K,s:N,s:N,s:I,s:s,s:(II),s:K,s:K,s:K,s:s,s:s,s:N,s:K}", "step", (unsigned long long)i->step, "sequence",
         (unsigned long long)i->sequence, "restore_count", (unsigned long long)i->restore_count, "is_delta", PyBool_FromLong(i->is_delta), "lossy",
         PyBool_FromLong(i->lossy), "chain", i->chain, "profile", ckp_profile_name(i->profile), "format", i->format_major, i->format_minor,
         "raw_bytes", (unsigned long long)i->raw_bytes, "stored_bytes", (unsigned long long)i->stored_bytes, "overhead_bytes",
-        (unsigned long long)i->overhead_bytes, "content_id", i->content_id, "base_id", i->base_id, "name", i->name, "memory_bytes",
+        (unsigned long long)i->overhead_bytes, "content_id", i->content_id, "base_id", i->base_id, "name", ckpy_text(i->name), "memory_bytes",
         (unsigned long long)i->memory_bytes);
     if (d != NULL && !(ckpy_set(d, "raw_by_role", ckpy_by_role(i->raw_by_role)) && ckpy_set(d, "stored_by_role", ckpy_by_role(i->stored_by_role)) &&
                        ckpy_set(d, "params_by_role", ckpy_by_role(i->params_by_role))))
@@ -148,7 +148,7 @@ checkpoint_notes(checkpoint_object *self, PyObject *unused)
     if (!enter(self))
         return NULL;
     const char *notes = ckp_checkpoint_notes(self->ck);
-    PyObject *out = PyUnicode_DecodeUTF8(notes, (Py_ssize_t)strlen(notes), "backslashreplace");
+    PyObject *out = ckpy_text(notes);
     leave(self);
     return out;
 }

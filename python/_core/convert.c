@@ -2,6 +2,12 @@
 /* Between Python values and the library's: errors, shapes, paths, memory. */
 #include "_core/core.h"
 
+PyObject *
+ckpy_text(const char *text)
+{
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+}
+
 /* The class, and its constructor for each family, are Python's business: errors.from_status() builds the exception. */
 PyObject *
 ckpy_raise(ckp_status st, const ckp_error *err)
@@ -12,10 +18,9 @@ ckpy_raise(ckp_status st, const ckp_error *err)
     if (module == NULL)
         return NULL;
     PyObject *offset = err->offset == CKP_NO_OFFSET ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(err->offset);
-    /* Names in the text come from files: never fail on a byte that is no UTF-8. */
-    PyObject *text = PyUnicode_DecodeUTF8(err->text, (Py_ssize_t)strlen(err->text), "backslashreplace");
+    PyObject *text = ckpy_text(err->text);
     PyObject *file = PyUnicode_DecodeUTF8(err->file, (Py_ssize_t)strlen(err->file), "surrogateescape");
-    PyObject *tensor = PyUnicode_DecodeUTF8(err->tensor, (Py_ssize_t)strlen(err->tensor), "backslashreplace");
+    PyObject *tensor = ckpy_text(err->tensor);
     PyObject *exc = NULL;
     if (offset != NULL && text != NULL && file != NULL && tensor != NULL)
         exc = PyObject_CallMethod(module, "from_status", "isiOOOO", (int)st, ckp_status_name(st), err->sys_errno, text, file, tensor,

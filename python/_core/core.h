@@ -127,6 +127,8 @@ typedef struct ckpy_dynaquant {
 bool ckpy_dynaquant_from(ckpy_dynaquant *out, PyObject *tuple);
 void ckpy_dynaquant_free(ckpy_dynaquant *d);
 
+/** A text of the library: names and paths in it come from outside, and a long one may be cut inside of a character. Never fails on a byte. */
+PyObject *ckpy_text(const char *text);
 /** Sets dict[key] and gives up `value` (NULL: an exception is set). */
 bool ckpy_set(PyObject *dict, const char *key, PyObject *value);
 /** {role name: n} of the roles with n > 0. */

@@ -93,7 +93,7 @@ static void
 take_notice(void *user, const char *text)
 {
     const PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *line = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+    PyObject *line = ckpy_text(text);
     if (line == NULL || PyList_Append(user, line) < 0)
         PyErr_Clear();
     Py_XDECREF(line);
@@ -204,7 +204,7 @@ static void
 take_finding(void *user, const char *what, const ckp_error *e)
 {
     const PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *item = Py_BuildValue("(sis)", what, e != NULL ? (int)e->code : 0, e != NULL ? e->text : "");
+    PyObject *item = Py_BuildValue("(NiN)", ckpy_text(what), e != NULL ? (int)e->code : 0, ckpy_text(e != NULL ? e->text : ""));
     if (item == NULL || PyList_Append(user, item) < 0)
         PyErr_Clear();
     Py_XDECREF(item);
@@ -314,11 +314,11 @@ static int
 take_entry(void *user, const ckp_list_entry *e)
 {
     const PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *d = Py_BuildValue("{s:K,s:K,s:N,s:K,s:K,s:K,s:L,s:K,s:s,s:s,s:s,s:s,s:K,s:s,s:z}", "step", (unsigned long long)e->step, "sequence",
+    PyObject *d = Py_BuildValue("{s:K,s:K,s:N,s:K,s:K,s:K,s:L,s:K,s:s,s:s,s:N,s:s,s:K,s:s,s:z}", "step", (unsigned long long)e->step, "sequence",
                                 (unsigned long long)e->sequence, "is_delta", PyBool_FromLong(e->is_delta), "stored_bytes",
                                 (unsigned long long)e->stored_bytes, "raw_bytes", (unsigned long long)e->raw_bytes, "params",
                                 (unsigned long long)e->params, "saved_unix", (long long)e->saved_unix, "base_step",
-                                (unsigned long long)e->base_step, "dir", e->dir, "base_dir", e->base_dir, "health", e->health, "profile",
+                                (unsigned long long)e->base_step, "dir", e->dir, "base_dir", e->base_dir, "health", ckpy_text(e->health), "profile",
                                 ckp_profile_name(e->profile), "restore_count", (unsigned long long)e->restore_count, "parent_dir", e->parent_dir,
                                 "base_model", e->base_model);
     if (d != NULL && !(ckpy_set(d, "metrics", ckpy_metrics(next_metric, e)) && ckpy_set(d, "settings", ckpy_metrics(next_setting, e))))

@@ -7,8 +7,8 @@ static void
 take_repaired(void *list, const ckp_list_entry *e, ckp_repair_fate fate, const char *reason)
 {
     const PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *row = PyErr_Occurred() == NULL ? Py_BuildValue("(KsKis)", (unsigned long long)e->step, e->dir, (unsigned long long)e->stored_bytes, (int)fate,
-                                                             reason)
+    PyObject *row = PyErr_Occurred() == NULL ? Py_BuildValue("(KsKiN)", (unsigned long long)e->step, e->dir, (unsigned long long)e->stored_bytes, (int)fate,
+                                                             ckpy_text(reason))
                                              : NULL;
     if (row != NULL)
         (void)PyList_Append(list, row);

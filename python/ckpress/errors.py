@@ -37,7 +37,7 @@ class InvalidError(Error, ValueError):
 
 
 class NoMemoryError(Error, MemoryError):
-    """An allocation failed."""
+    """An allocation failed, or the process may open no more files (``ulimit -n``)."""
 
 
 class LimitError(Error):

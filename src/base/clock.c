@@ -26,6 +26,32 @@ ckpi_thread_cpu_seconds(void)
     return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
+int
+ckpi_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    int e = pthread_condattr_init(&attr);
+    if (e != 0)
+        return e;
+    e = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    if (e == 0)
+        e = pthread_cond_init(cond, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    return e;
+}
+
+void
+ckpi_cond_wait_ms(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t ms)
+{
+    struct timespec at = {0};
+    (void)clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_sec += (time_t)(ms / 1000);
+    at.tv_nsec += (long)(ms % 1000) * 1000000L;
+    at.tv_sec += at.tv_nsec / 1000000000L;
+    at.tv_nsec %= 1000000000L;
+    (void)pthread_cond_timedwait(cond, mutex, &at);
+}
+
 uint64_t
 ckpi_ram_bytes(void)
 {

@@ -2,11 +2,15 @@
 /* Time for statistics, and what this process and machine have. */
 #ifndef CKPI_BASE_CLOCK_H
 #define CKPI_BASE_CLOCK_H
+#include <pthread.h>
 #include <stdint.h>
 
 double ckpi_seconds(void);               /* monotonic */
 double ckpi_thread_cpu_seconds(void);    /* CPU time of the calling thread */
 uint64_t ckpi_ram_bytes(void);           /* physical memory; 0 when unknown */
+/* Waits that a machine's clock, set anew while somebody waits, makes neither longer nor shorter. ckpi_cond_init as pthread_cond_init. */
+int ckpi_cond_init(pthread_cond_t *cond);
+void ckpi_cond_wait_ms(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t ms);   /* until woken, or so long */
 /*
  * Nice value of background threads: the lowest. Beside two threads that calculate, two of nice 10 took 0.13 of their time, of nice 19 0.02: a training that leaves
  * no processor idle must not become slower by a tenth while a save is written. Not SCHED_IDLE, which takes as little and may wait for seconds: the

@@ -82,6 +82,9 @@ status_of_errno(int sys_errno)
     case ENOTDIR: return CKP_ENOTFOUND;
     case EEXIST:
     case ENOTEMPTY: return CKP_EEXIST;
+    /* A want of this process or machine, now: it says nothing about the file, and must not pass for damage. */
+    case EMFILE:
+    case ENFILE:
     case ENOMEM: return CKP_ENOMEM;
     default: return CKP_EIO;
     }

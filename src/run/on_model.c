@@ -220,8 +220,13 @@ ckpi_checkpoint_open_model(ckp_checkpoint *ck, const ckpi_manifest *key, const c
     *out = ck->model.f;
     if (st == CKP_OK)
         return CKP_OK;
-    if (!all || told == CKP_ENOMEM || told == CKP_OK)
+    if (!all || told == CKP_OK)
         return ckpi_fail(err, CKP_ENOMEM, "no memory for a base model");
+    if (told == CKP_ENOMEM) {
+        if (err != NULL)
+            *err = worst;
+        return told;
+    }
     return nowhere(key->base_model, told, &worst, err);
 }
 

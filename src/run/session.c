@@ -2,6 +2,7 @@
 /* Opening and closing a run, waiting, statistics. */
 #include <stdlib.h>
 #include <string.h>
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/limits.h"
 #include "os/host.h"
@@ -90,7 +91,7 @@ start_worker(ckp_run *run, ckp_error *err)
 {
     if (pthread_mutex_init(&run->mutex, NULL) != 0)
         return ckpi_fail(err, CKP_ENOMEM, "no mutex");
-    if (pthread_cond_init(&run->cond, NULL) != 0) {
+    if (ckpi_cond_init(&run->cond) != 0) {
         (void)pthread_mutex_destroy(&run->mutex);
         return ckpi_fail(err, CKP_ENOMEM, "no condition variable");
     }

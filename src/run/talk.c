@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "base/alloc.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/limits.h"
 
@@ -279,17 +279,6 @@ take_round(ckpi_talk *t)
 }
 
 static void
-sleep_ms(ckpi_talk *t, long ms)
-{
-    struct timespec at = {0};
-    (void)timespec_get(&at, TIME_UTC);
-    at.tv_nsec += ms * 1000000L;
-    at.tv_sec += at.tv_nsec / 1000000000L;
-    at.tv_nsec %= 1000000000L;
-    (void)pthread_cond_timedwait(&t->cond, &t->mutex, &at);
-}
-
-static void
 one_round(ckpi_talk *t, long *quiet_ms)
 {
     const ckpi_note mine = t->mine;
@@ -323,7 +312,7 @@ talk(void *arg)
         }
         one_round(t, &quiet_ms);
         if (t->active && !t->changed)
-            sleep_ms(t, CKPI_MIN(quiet_ms, (long)(250.0 * t->g.seconds) + 1));
+            ckpi_cond_wait_ms(&t->cond, &t->mutex, (uint64_t)CKPI_MIN(quiet_ms, (long)(250.0 * t->g.seconds) + 1));
     }
     (void)pthread_mutex_unlock(&t->mutex);
     return NULL;
@@ -412,7 +401,7 @@ ckpi_talk_rest(ckpi_talk *t)
 {
     (void)pthread_mutex_lock(&t->mutex);
     if (t->active)
-        sleep_ms(t, REST_MS);
+        ckpi_cond_wait_ms(&t->cond, &t->mutex, REST_MS);
     (void)pthread_mutex_unlock(&t->mutex);
 }
 
@@ -437,7 +426,7 @@ start(ckpi_talk *t, ckp_error *err)
 {
     if (pthread_mutex_init(&t->mutex, NULL) != 0)
         return ckpi_fail(err, CKP_ENOMEM, "no mutex");
-    if (pthread_cond_init(&t->cond, NULL) != 0) {
+    if (ckpi_cond_init(&t->cond) != 0) {
         (void)pthread_mutex_destroy(&t->mutex);
         return ckpi_fail(err, CKP_ENOMEM, "no condition variable");
     }

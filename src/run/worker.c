@@ -2,7 +2,6 @@
 /* The saving thread: encode, write, fsync, commit, retain. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fail.h"
@@ -427,11 +426,7 @@ finish_job(ckp_run *run, ckp_status st, const ckp_error *e)
 static void
 wait_for_work(ckp_run *run)
 {
-    struct timespec t = {0};
-
-    (void)timespec_get(&t, TIME_UTC);
-    t.tv_sec += (time_t)(run->opt.lock_seconds / 4 != 0 ? run->opt.lock_seconds / 4 : 1);
-    (void)pthread_cond_timedwait(&run->cond, &run->mutex, &t);
+    ckpi_cond_wait_ms(&run->cond, &run->mutex, 1000 * (uint64_t)(run->opt.lock_seconds / 4 != 0 ? run->opt.lock_seconds / 4 : 1));
 }
 
 void *

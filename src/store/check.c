@@ -11,6 +11,8 @@ static ckp_status
 tell(ckpi_tally *t, size_t n, ckp_error *err)
 {
     t->done += n;
+    if (t->keeps != NULL)
+        ckpi_lock_keep(t->keeps);
     if (t->fn != NULL && t->fn(t->user, t->done, t->total) != 0)
         return ckpi_fail(err, CKP_ECANCELLED, "cancelled");
     return CKP_OK;

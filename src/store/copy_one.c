@@ -46,6 +46,7 @@ copy_file(ckpi_copying *c, const char *path, const char *as, uint64_t length, ck
     ckpi_reader *r = NULL;
     ckpi_writer *w = NULL;
     ckp_status st = ckpi_reader_file(&r, c->from->fs, path, err);
+    c->source_bad = st == CKP_EIO || st == CKP_EACCESS || st == CKP_ENOTFOUND || st == CKP_EPATH;
     if (st == CKP_OK)
         st = ckpi_writer_file(&w, c->to->fs, as, err);
     if (st == CKP_OK)

@@ -116,6 +116,15 @@ shards_bad(ckpi_store *s, ckpi_entry *e, ckp_status why, const ckp_error *detail
     return ckpi_entry_bad(e, why == CKP_ETRUNCATED ? CKPI_HEALTH_WRONG_LENGTH : CKPI_HEALTH_MISSING_SHARD, detail->text, err);
 }
 
+/* Of no checkpoint is anything known for want of memory, or of files that may be open: no listing then. */
+static ckp_status
+not_now(const ckp_error *why, ckp_error *err)
+{
+    if (err != NULL)
+        *err = *why;
+    return why->code;
+}
+
 ckp_status
 ckpi_entry_read(ckpi_store *s, ckpi_entry *e, ckp_error *err)
 {
@@ -129,10 +138,10 @@ ckpi_entry_read(ckpi_store *s, ckpi_entry *e, ckp_error *err)
     if (st == CKP_OK) {
         st = ckpi_check_shards(s, e->dir, e->m, &detail);
         if (st == CKP_OK || st == CKP_ENOMEM)
-            return st == CKP_OK ? st : ckpi_fail(err, st, "no memory to list a run");
+            return st == CKP_OK ? st : not_now(&detail, err);
         return shards_bad(s, e, st, &detail, err);
     }
     if (st == CKP_ENOMEM)
-        return ckpi_fail(err, st, "no memory to list a run");
+        return not_now(&detail, err);
     return ckpi_entry_bad(e, health_of_manifest(st), detail.text, err);
 }

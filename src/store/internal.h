@@ -124,6 +124,7 @@ CKP_MUST_USE ckp_status ckpi_read_manifest(ckpi_store *s, const char *dir, const
 CKP_MUST_USE ckp_status ckpi_check_shards(ckpi_store *s, const char *dir, const ckpi_manifest *m, ckp_error *err);
 /* Bytes read, for progress. */
 typedef struct ckpi_tally {
+    ckpi_store *keeps;           /* its lock is refreshed on the way: reading takes hours; NULL: none. The caller is inside */
     ckp_progress_fn fn;
     void *user;
     uint64_t done, total;

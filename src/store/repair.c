@@ -359,7 +359,7 @@ act(repairing *r, ckp_error *err)
 static ckp_status
 repair(ckpi_store *s, const ckpi_repair_ask *ask, ckpi_repaired *done, ckp_error *err)
 {
-    repairing r = {.s = s, .ask = ask, .done = done, .tally = {.fn = ask->progress, .user = ask->user}};
+    repairing r = {.s = s, .ask = ask, .done = done, .tally = {.keeps = s, .fn = ask->progress, .user = ask->user}};
 
     ckp_status st = ckpi_store_scan(s, &r.all, err);
     if (st == CKP_OK) {

@@ -80,7 +80,7 @@ prove_stand_ins(ckpi_store *s, const ckpi_entries *e, ckp_error *err)
     ckp_status st = CKP_OK;
     for (size_t i = 0; st == CKP_OK && i < e->n; i++)
         if (e->v[i].m != NULL && e->v[i].m->replaces != NULL && ckpi_stand_in(e, i) == SIZE_MAX)
-            st = ckpi_check_hashes(s, e->v[i].dir, e->v[i].m, &(ckpi_tally){0}, err);
+            st = ckpi_check_hashes(s, e->v[i].dir, e->v[i].m, &(ckpi_tally){.keeps = s}, err);
     return st;
 }
 

@@ -157,6 +157,9 @@ ckpi_retention_mark(ckpi_entries *e, const ckpi_retention *r, ckp_error *err)
         mark_every(e, r->every);
     if (r->best != NULL)
         mark_best(e, r);
+    /* without it the next save would have no base, and a training nothing to go on from but what is older */
+    if (last < e->n)
+        e->v[last].keep = CKPI_KEEP_POINT;
     if (finite < e->n)
         e->v[finite].keep = CKPI_KEEP_POINT;
     ckp_status st = mark_named(e, r, err);

@@ -7,6 +7,9 @@
 #include "base/fail.h"
 #include "store/internal.h"
 
+/* Looks at a run that a writer deletes from: it deletes once a save, so more than two in a row are no coincidence. */
+#define MAX_ROUNDS 16
+
 void
 ckpi_entries_free(ckpi_entries *e)
 {
@@ -159,12 +162,9 @@ looks_odd(const ckpi_entries *e)
     return odd || (good == 0 && e->n != 0);
 }
 
-/*
- * By a survey, and where the result looks odd once more without: beside a writer that deletes, a listing and what is read after it need not be of the same
- * moment, while requests one after another see a base go after its deltas only.
- */
-ckp_status
-ckpi_store_scan(ckpi_store *s, ckpi_entries *out, ckp_error *err)
+/* By a survey, and where the result looks odd once more without: beside a writer that deletes, a listing and what is read after it need not be of one moment. */
+static ckp_status
+scan_once(ckpi_store *s, ckpi_entries *out, ckp_error *err)
 {
     if (s->fs->ops->survey == NULL)
         return scan(s, out, err);
@@ -176,6 +176,29 @@ ckpi_store_scan(ckpi_store *s, ckpi_entries *out, ckp_error *err)
         return st;
     ckpi_entries_free(out);
     return scan(s, out, err);
+}
+
+/* A delta that was read while it was there, and its base when both had gone: a base goes after its deltas only, so the delta tells. */
+static bool
+deleted_meanwhile(ckpi_store *s, const ckpi_entries *e)
+{
+    bool there = true;
+    for (size_t i = 0; there && i < e->n; i++)
+        if (e->v[i].health == CKPI_HEALTH_BAD_BASE && ckpi_store_exists(s, e->v[i].dir, CKPI_MANIFEST_FILE, &there, NULL) != CKP_OK)
+            there = true;
+    return !there;
+}
+
+/* What a reader beside a writer that deletes has seen of two moments is looked at anew. */
+ckp_status
+ckpi_store_scan(ckpi_store *s, ckpi_entries *out, ckp_error *err)
+{
+    ckp_status st = scan_once(s, out, err);
+    for (int round = 1; st == CKP_OK && round < MAX_ROUNDS && deleted_meanwhile(s, out); round++) {
+        ckpi_entries_free(out);
+        st = scan_once(s, out, err);
+    }
+    return st;
 }
 
 ckp_status

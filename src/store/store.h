@@ -191,7 +191,7 @@ CKP_MUST_USE ckp_status ckpi_store_repair(ckpi_store *s, const ckpi_repair_ask *
 
 /* ---- retention ---------------------------------------------------------------------------------------------------- */
 
-/* Which restorable points stay: those that any rule names, and the newest of all whose metrics are finite. Without a rule all. */
+/* Which restorable points stay: those that any rule names, the newest, and the newest whose metrics are finite. Without a rule all. */
 typedef struct ckpi_retention {
     uint32_t last;               /* the newest so many; 0: no such rule */
     uint64_t every;              /* the first of each stretch of so many steps: [0, N), [N, 2 N) ...; 0: no such rule */

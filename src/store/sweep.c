@@ -149,14 +149,17 @@ count_lost(ckpi_store *s, const ckpi_names *names, const ckpi_lockfile *dead, si
     return st;
 }
 
+/* Only bytes prove that a shard is torn: one that cannot be read today, or was written by a newer version, may be whole. */
 static bool
-is_whole(ckpi_store *s, const char *path)
+may_be_whole(ckpi_store *s, const char *path)
 {
     ckpi_reader *r = NULL;
     ckpi_fmt_file *f = NULL;
-    const bool whole = ckpi_reader_file(&r, s->fs, path, NULL) == CKP_OK && ckpi_fmt_open(&f, r, NULL) == CKP_OK;
+    ckp_status st = ckpi_reader_file(&r, s->fs, path, NULL);
+    if (st == CKP_OK)
+        st = ckpi_fmt_open(&f, r, NULL);
     ckpi_fmt_close(f);
-    return whole;
+    return st != CKP_ECORRUPT && st != CKP_ETRUNCATED && st != CKP_EFORMAT && st != CKP_ELIMIT;
 }
 
 static bool
@@ -171,7 +174,7 @@ has_whole_shard(ckpi_store *s, const char *dir)
         if (names.is_dir[i] || !ckpi_is_shard(names.v[i]))
             continue;
         ckpi_store_path(path, dir, names.v[i]);
-        any = is_whole(s, path);
+        any = may_be_whole(s, path);
     }
     ckpi_names_free(&names);
     return any;

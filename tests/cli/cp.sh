@@ -46,3 +46,19 @@ steps left
 code ckpress cp s3://bucket/run fresh
 code ckpress cp run s3://bucket/run
 ls -d s3: 2>/dev/null || echo "no directory was made of a URL"
+echo "-- stopped: what was copied by then stays"
+train many 600
+for try in $(seq 50); do
+    rm -rf cut
+    rc=0
+    ckpress cp many cut -q 2>err &
+    pid=$!
+    until [ -n "$(ls -d cut/step-* 2>/dev/null)" ] || ! kill -0 $pid 2>/dev/null; do :; done
+    kill -TERM $pid 2>/dev/null || true
+    wait $pid || rc=$?
+    [ $rc = 0 ] || break
+done
+cat err
+echo "exit $rc"
+code ckpress cp many cut -q
+equal many cut

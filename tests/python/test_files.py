@@ -201,3 +201,17 @@ def test_verify_goes_as_deep_as_the_command():
     import inspect
 
     assert inspect.signature(ckpress.verify).parameters["level"].default == "data"
+
+
+def test_paths_that_are_no_text(tmp_path):
+    """Of a path that is not UTF-8, and of one that is cut inside of a character where the library keeps 255 bytes."""
+    for name in (os.fsdecode(b"\xff.ckp"), *(f"{'a' * k}{'训' * 60}/{'训' * 40}.ckp" for k in range(3))):
+        path = str(tmp_path / name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        ckpress.save(path, {"w": np.arange(8.0)})
+        with ckpress.open(path) as ck:
+            assert ck.info["name"].startswith(str(tmp_path))
+        os.truncate(path, 100)
+        with pytest.raises(ckpress.TruncatedError) as caught:
+            ckpress.verify(path)
+        assert len(caught.value.findings) == 1

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a copy holds, what it refuses, and what a source that changes meanwhile does to it. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/fail.h"
 #include "copies.h"
 #include "format/runfile.h"
 
@@ -331,6 +333,49 @@ test_damaged_source(void **state)
     }
 }
 
+static struct { const ckpi_fs_ops *ops; const char *path; } closed;
+
+static ckp_status
+open_but_one(ckpi_fs *fs, const char *name, ckpi_open_how how, ckpi_file **out, ckp_error *err)
+{
+    if (strcmp(name, closed.path) == 0)
+        return ckpi_fail_errno(err, EACCES, "%s: cannot open", name);
+    return closed.ops->open(fs, name, how, out, err);
+}
+
+/* A file that cannot be opened is damage like one that cannot be read. */
+static void
+test_closed_source(void **state)
+{
+    (void)state;
+    pair p = pair_new();
+    char path[128];
+    ckpi_buf identity = CKPI_BUF_INIT;
+    ckpi_fs *fs = fault_mount(p.from);
+    ckpi_fs_ops ops = *fs->ops;
+    ckpi_store *from = NULL, *to = NULL;
+    ckpi_copied done;
+    ckp_error err;
+    shard(path, &p.t, 1);
+    closed.ops = fs->ops;
+    closed.path = path;
+    ops.open = open_but_one;
+    fs->ops = &ops;
+    assert_ok(run_open(&from, fs, CKPI_STORE_READ, NULL));
+    assert_ok(ckpi_store_identity(from, &identity, NULL));
+    assert_ok(ckpi_store_open(&to, fault_mount(p.to), CKPI_STORE_WRITE, &(ckpi_store_options){.identity = &identity}, NULL));
+    assert_status(ckpi_store_copy(from, to, &(ckpi_copy_ask){.newest = false}, &done, &err), CKP_EACCESS);
+    assert_non_null(strstr(err.text, path));
+    assert_int_equal(done.copied, 3);
+    assert_int_equal(done.damaged, 2);
+    fs->ops = closed.ops;
+    ckpi_store_free(from);
+    ckpi_store_free(to);
+    ckpi_buf_free(&identity);
+    STEPS(p.to, 1, 4, 5);
+    pair_free(&p);
+}
+
 static void
 test_damaged_copy(void **state)
 {
@@ -452,6 +497,7 @@ main(void)
         cmocka_unit_test(test_record),
         cmocka_unit_test(test_taken_out),
         cmocka_unit_test(test_damaged_source),
+        cmocka_unit_test(test_closed_source),
         cmocka_unit_test(test_damaged_copy),
         cmocka_unit_test(test_meanwhile),
         cmocka_unit_test(test_stop),

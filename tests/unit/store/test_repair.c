@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include "base/limits.h"
 #include "format/runfile.h"
+#include "os/host.h"
 #include "life.h"
 
 #define N 5
@@ -217,6 +218,34 @@ test_data(void **state)
     fault_disk_free(b.d);
 }
 
+/* Each piece of a shard takes longer than half of the lock's life. */
+static int
+slowly(void *user, uint64_t done, uint64_t total)
+{
+    fault_disk *d = user;
+    ckpi_store *other = NULL;
+    (void)total;
+    if (done < 3000)
+        ckpi_sleep_ms(1100);
+    else                         /* by then the claim is older than its expiry, were it not refreshed */
+        assert_status(ckpi_store_open(&other, fault_mount(d), CKPI_STORE_WRITE, &(ckpi_store_options){.lock_expiry_s = 2}, NULL), CKP_EBUSY);
+    return 0;
+}
+
+static void
+test_reading_keeps_the_lock(void **state)
+{
+    (void)state;
+    bed b = make();
+    ckpi_store *s = NULL;
+    ckpi_repaired done;
+    assert_ok(ckpi_store_open(&s, fault_mount(b.d), CKPI_STORE_WRITE, &(ckpi_store_options){.lock_expiry_s = 2, .repair = true}, NULL));
+    assert_ok(ckpi_store_repair(s, &(ckpi_repair_ask){.data = true, .progress = slowly, .user = b.d}, &done, NULL));
+    assert_int_equal(done.restorable, N);
+    ckpi_store_free(s);
+    fault_disk_free(b.d);
+}
+
 static void
 test_deletes(void **state)
 {
@@ -392,7 +421,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sets_aside), cmocka_unit_test(test_again),   cmocka_unit_test(test_data),   cmocka_unit_test(test_deletes),
-        cmocka_unit_test(test_leaves),     cmocka_unit_test(test_refuses), cmocka_unit_test(test_crashes),
+        cmocka_unit_test(test_leaves),     cmocka_unit_test(test_refuses), cmocka_unit_test(test_crashes), cmocka_unit_test(test_reading_keeps_the_lock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

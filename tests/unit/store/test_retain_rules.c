@@ -86,6 +86,11 @@ the_newest_finite_one_stays(void **state)
     static const save s[] = {{1, -1, 1, 3.0}, {2, -1, 1, 2.0}, {3, -1, 1, NAN}, {4, -1, 1, INFINITY}, {5, -1, 1, NAN}};
     expect(s, 5, (ckpi_retention){.last = 1}, "-P--P");
     expect(s, 5, (ckpi_retention){.last = 2, .max_bytes = 1}, "-P--P");
+    /* and so does the newest, where no rule asks for the last: the training has just committed it, and goes on from it */
+    expect(s, 5, (ckpi_retention){.every = 1000}, "PP--P");
+    expect(s, 5, (ckpi_retention){.best = "loss", .n_best = 1}, "-P--P");
+    static const save chain[] = {{1, -1, 1, 2.0}, {2, 0, 1, NAN}, {3, 1, 1, NAN}};
+    expect(chain, 3, (ckpi_retention){.every = 1000}, "PBP");
     static const save none[] = {{1, -1, 1, NAN}, {2, -1, 1, NAN}};
     expect(none, 2, (ckpi_retention){.last = 1}, "-P");
 }
