@@ -285,7 +285,7 @@ class Checkpointer:
         self._tell()
         if taken:
             self._saves += 1
-            self._last = (step, final, fingerprint(self._objects), numbers)
+            self._last = (step, final, [] if final or not self._may_end_lossless() else fingerprint(self._objects), numbers)
         return bool(taken)
 
     def _save_together(self, step: int, metrics: Mapping[str, float] | None, final: bool, key: bool, wait: bool, objects: Mapping[str, Any]) -> bool:
@@ -563,11 +563,11 @@ class Checkpointer:
             finally:
                 self._end(in_order)
 
+    def _may_end_lossless(self) -> bool:
+        return self._profile != "lossless" and self._final_on_close and self._talk is None
+
     def _final_is_due(self) -> bool:
-        if self._profile == "lossless" or not self._final_on_close or self._last is None or self._talk is not None:
-            return False
-        _, final, before, _ = self._last
-        return not final and before == fingerprint(self._objects)
+        return self._may_end_lossless() and self._last is not None and not self._last[1] and self._last[2] == fingerprint(self._objects)
 
     def _save_final(self, step: int, metrics: dict[str, float]) -> None:
         try:

@@ -71,18 +71,20 @@ def saved_form(obj: Any) -> Any:
     return obj.state_dict() if kind == "stateful" else obj
 
 
+#: Parameters of which a fingerprint has elements.
+SAMPLED = 16
+
+
 def fingerprint(objects: Mapping[str, Any]) -> list[Any]:
     """Changes whenever a parameter of a module is written: torch counts in-place changes of every tensor, but those through ``p.data``, as some
-    optimizers make them; so a few elements of each are compared too."""
-    out: list[Any] = []
+    optimizers make them; so a few elements of some that are trained are compared too (of all it would cost a save milliseconds)."""
+    here = [p for obj in objects.values() for p in parameters_in(obj) if is_torch_tensor(p) and not p.is_inference()]
+    seen = [p for p in here if p.requires_grad and _strided(p) and p.device.type != "meta" and p.numel()]
     few: dict[Any, list[Any]] = {}
-    for p in (p for obj in objects.values() for p in parameters_in(obj)):
-        if is_torch_tensor(p) and not p.is_inference():
-            out.append((id(p), p.data_ptr(), p._version))
-            if _strided(p) and p.device.type != "meta" and p.numel():
-                few.setdefault(p.device, []).append(_first_column(p.detach()))
+    for p in seen[:: -(-len(seen) // SAMPLED) or 1]:
+        few.setdefault(p.device, []).append(_first_column(p.detach()))
     torch = torch_module()
-    return out + [bytes(torch.cat(parts).tolist()) for parts in few.values()]  # type: ignore[union-attr]
+    return [(id(p), p.data_ptr(), p._version) for p in here] + [bytes(torch.cat(parts).tolist()) for parts in few.values()]  # type: ignore[union-attr]
 
 
 def _first_column(t: Any) -> Any:
