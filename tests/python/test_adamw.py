@@ -462,3 +462,35 @@ def test_a_code_that_is_none_is_refused(bits):
     saved["state"][0]["exp_avg_code"].fill_(0x80)
     with pytest.raises(errors.InvalidError):
         optimizer.load_state_dict(saved)
+
+
+def test_a_group_that_is_refused_is_not_there():
+    p = nn.Parameter(torch.ones(20, 40))
+    opt = AdamW([p], lr=0.1)
+    with pytest.raises(errors.UnsupportedError, match="parameter 0 of group 1 is torch.float64"):
+        opt.add_param_group({"params": [nn.Parameter(torch.ones(20, 40, dtype=torch.float64))]})
+    assert len(opt.param_groups) == 1
+    p.grad = torch.ones_like(p)
+    opt.step()
+    assert (p != 1).all()
+
+
+@pytest.mark.parametrize("by_torch", [False, True])
+def test_the_default_device_does_not_matter(by_torch):
+    """Memory that C writes into is on the CPU, whatever torch makes by default."""
+    made = []
+    for default in ("cpu", "meta"):
+        params = [nn.Parameter(torch.ones(20, 40)), nn.Parameter(torch.ones(30))]
+        opt = AdamW(params, lr=0.1, seed=1)
+        opt._by_torch = by_torch
+        for _ in range(3):
+            for p in params:
+                p.grad = torch.full_like(p, 0.5)
+            with torch.device(default):
+                opt.step()
+        with torch.device(default):
+            state = opt.state_dict()
+            opt.load_state_dict(state)
+            opt.load_state_dict(opt.torch_state_dict())
+        made.append([p.detach() for p in params] + [t for s in state["state"].values() for t in s.values()])
+    assert all(torch.equal(a, b) for a, b in zip(*made, strict=True))

@@ -15,13 +15,11 @@ from torch.optim.adam import adam as torch_adam
 
 from ..errors import InvalidError, UnsupportedError
 from . import _cuda, _optim_state, _sharded, _torch_step
-from ._optim_state import MASTERS, WIDTHS, Packed, Wide, is_wide
+from ._optim_state import DTYPES, MASTERS, WIDTHS, Packed, Wide, is_wide, refuse
 from ._policy import AUTO, Policy, kept_from
 from ._report import Report
 from ._sharded import Part, Ranks
 from ._torch_step import Job
-
-_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
 @dataclasses.dataclass
@@ -123,22 +121,17 @@ class Resident(torch.optim.Optimizer):
             raise InvalidError(f"{self._name}: master must be None, 'split8' or 'split16', the latter with state of a few bits: {group['master']!r}")
         bits = None if self._stays_wide(group) else bits
         super().add_param_group(param_group)
-        for i, p in enumerate(self.param_groups[-1]["params"]):
-            name = f"parameter {i} of group {len(self.param_groups) - 1}"
-            self._refuse(p, name, bits)
-            if bits is not None:
-                _sharded.place_of(p, f"{self._name}: {name}")
-                _sharded.refuse_expanded(p, f"{self._name}: {name}")
+        try:
+            for i, p in enumerate(self.param_groups[-1]["params"] if bits is not None else ()):
+                name = f"{self._name}: parameter {i} of group {len(self.param_groups) - 1}"
+                refuse(p, name)
+                _sharded.place_of(p, name)
+                _sharded.refuse_expanded(p, name)
+        except BaseException:
+            self.param_groups.pop()  # or every step would fail
+            raise
         self._agreed = False
         self.policy.forget(self)
-
-    def _refuse(self, p: Tensor, name: str, bits: tuple[int, int] | None) -> None:
-        if bits is None:
-            return
-        if type(p) not in (torch.nn.Parameter, Tensor) and not _sharded.is_dtensor(p):
-            raise UnsupportedError(f"{self._name}: {name} is a {type(p).__name__}: only plain tensors and DTensors have state of a few bits; give its group state_bits=32")
-        if p.dtype not in _DTYPES or p.device.type == "meta" or p.layout != torch.strided:
-            raise UnsupportedError(f"{self._name}: {name} is {p.dtype} on {p.device}: not supported with state of a few bits; give its group state_bits=32")
 
     # ---- the step ----
 
@@ -165,7 +158,7 @@ class Resident(torch.optim.Optimizer):
         if any(float(g["lr"]) != 0 for g in self.param_groups) or any(self.state.values()):
             return False
         given = [p for g in self.param_groups for p in g["params"] if p.grad is not None and not p.grad.is_sparse]
-        moves = torch.tensor([int(any(bool(_sharded.local(p.grad).any()) for p in given))])
+        moves = torch.tensor([int(any(bool(_sharded.local(p.grad).any()) for p in given))], device="cpu")
         ranks = self._all_ranks()
         self._exchanged += _sharded.add_up([(r, moves) for r in ranks])
         if not given or int(moves):
@@ -206,13 +199,13 @@ class Resident(torch.optim.Optimizer):
         return work
 
     def _add_job(self, work: _Work, p: Tensor, name: str, bits: tuple[int, int] | None, group: int, number: int) -> None:
-        self._refuse(p, name, (8, 8))
+        refuse(p, f"{self._name}: {name}")
         part, ranks = _sharded.place_of(p, f"{self._name}: {name}")
         held = self._held(p, part, name, bits, int(self.param_groups[group]["seed"]), number)
         assert p.grad is not None
         if p.grad.shape != p.shape:
             raise InvalidError(f"{self._name}: {name} has the shape {tuple(p.shape)} and its gradient {tuple(p.grad.shape)}")
-        if p.grad.dtype not in _DTYPES:
+        if p.grad.dtype not in DTYPES:
             raise UnsupportedError(f"{self._name}: {name} has a gradient of {p.grad.dtype}")
         here = _sharded.local(p)
         job = Job(held, p, here, here.contiguous(), _sharded.gradient_of(p, f"{self._name}: {name}").contiguous(), group, number, ranks, name)
@@ -222,7 +215,7 @@ class Resident(torch.optim.Optimizer):
             return
         work.jobs.append(job)
         pointers = job.p.data_ptr(), job.g.data_ptr(), *rest
-        work.tensors.append((held.view(name), group, number, held.step + 1, part.first, _DTYPES[p.dtype], _DTYPES[job.g.dtype], *pointers, 0))
+        work.tensors.append((held.view(name), group, number, held.step + 1, part.first, DTYPES[p.dtype][0], DTYPES[job.g.dtype][0], *pointers, 0))
 
     def _held(self, p: Tensor, part: Part, name: str, bits: tuple[int, int] | None, seed: int, number: int) -> Packed | Wide:
         """The moments of a parameter, which begin here."""
@@ -231,7 +224,7 @@ class Resident(torch.optim.Optimizer):
             if state.get(self._moments[0]) is None:
                 Wide.open(state, p, self._moments)
             if "step" not in state:
-                state["step"] = torch.tensor(1.0, dtype=torch.float32)
+                state["step"] = torch.tensor(1.0, dtype=torch.float32, device="cpu")
             wide = Wide(state, p, part, self._moments)
             if not wide.fits():
                 raise InvalidError(f"{self._name}: {name} has moments of another shape or type: load_state_dict(state_dict()) converts them")
@@ -265,7 +258,7 @@ class Resident(torch.optim.Optimizer):
             if i < 0:
                 job.sums = _torch_step.column_sums(job)
             else:
-                job.sums = torch.empty((job.packed.cols, 2), dtype=torch.int64)
+                job.sums = torch.empty((job.packed.cols, 2), dtype=torch.int64, device="cpu")
                 work.tensors[i] = (*work.tensors[i][:-1], job.sums.data_ptr())
             pieces.append((job.ranks, job.sums))
         if any(i >= 0 for _, i in due):
@@ -422,7 +415,7 @@ class Resident(torch.optim.Optimizer):
         return out
 
     def _as_torchs(self, packed: Packed, p: Tensor) -> dict[str, Any]:
-        step = {"step": torch.tensor(float(packed.step), dtype=torch.float32)} if self._counts_steps else {}
+        step = {"step": torch.tensor(float(packed.step), dtype=torch.float32, device="cpu")} if self._counts_steps else {}
         return {**step, **{k: _sharded.like(p, t, packed.part.whole) for k, t in zip(self._moments, packed.moments(), strict=False)}}
 
     @torch._disable_dynamo
@@ -480,7 +473,7 @@ class Resident(torch.optim.Optimizer):
             dtype = torch.float32 if bits is not None else p.dtype
             out = _optim_state.wide_state(saved, p, part, dict(zip(self._moments, moments, strict=True)), dtype, f"{self._name}: {name}")
             if self._counts_steps or bits is not None:
-                out["step"] = torch.tensor(float(steps), dtype=torch.float32)
+                out["step"] = torch.tensor(float(steps), dtype=torch.float32, device="cpu")
             if bits is None:
                 out.pop("master_rest", None)
             return out
@@ -493,7 +486,7 @@ class Resident(torch.optim.Optimizer):
     def _moments_of(self, coded: Packed, p: Tensor, part: Part) -> dict[str, Any]:
         """Of codes whose parameter has none now, as torch would have them."""
         moments = {k: _sharded.here(t, p, part) for k, t in zip(self._moments, coded.moments(), strict=False)}
-        return {"step": torch.tensor(float(coded.step), dtype=torch.float32), **moments, **({} if coded.rest is None else {"master_rest": coded.rest})}
+        return {"step": torch.tensor(float(coded.step), dtype=torch.float32, device="cpu"), **moments, **({} if coded.rest is None else {"master_rest": coded.rest})}
 
 
 class Adam(Resident):
@@ -558,7 +551,7 @@ class Adam(Resident):
     def _wide_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
         for p in params:
             if not self.state[p]:
-                self.state[p] = {"step": torch.tensor(0.0, dtype=torch.float32), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+                self.state[p] = {"step": torch.tensor(0.0, dtype=torch.float32, device="cpu"), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         states = [self.state[p] for p in params]
         b1, b2 = group["betas"]
         torch_adam(

@@ -23,10 +23,8 @@ from torch import Tensor
 
 from .. import _core, errors
 from . import _torch_step
-from ._optim_state import Packed
+from ._optim_state import DTYPES, Packed
 from ._torch_step import Done, Job
-
-_DTYPES = {torch.float16: 10, torch.bfloat16: 11, torch.float32: 12}  # ckp_dtype
 
 
 class AdamWSettings(ctypes.Structure):
@@ -210,7 +208,7 @@ def tensors_of(rule: str, settings: Sequence[tuple[Any, ...]], jobs: Sequence[Jo
         t.name = job.name.encode() or None
         setattr(t, field, ctypes.pointer(hows[job.group]))
         t.id, t.step, t.numel, t.cols, t.first = job.number, job.step, packed.numel, packed.cols, packed.part.first
-        t.p_dtype, t.g_dtype, t.p, t.g = _DTYPES[job.p.dtype], _DTYPES[job.g.dtype], job.p.data_ptr(), job.g.data_ptr()
+        t.p_dtype, t.g_dtype, t.p, t.g = DTYPES[job.p.dtype][1], DTYPES[job.g.dtype][1], job.p.data_ptr(), job.g.data_ptr()
         t.m_bits, t.v_bits = packed.bits
         t.m, t.v, t.row = packed.m.data_ptr(), packed.v.data_ptr() if packed.bits[1] else None, packed.row.data_ptr()
         t.col = None if packed.col is None else packed.col.data_ptr()

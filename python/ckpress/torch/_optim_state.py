@@ -14,10 +14,12 @@ from torch import Tensor
 
 from .. import _core
 from .._views import Coded
-from ..errors import InvalidError
+from ..errors import InvalidError, UnsupportedError
 from . import _sharded
 from ._sharded import Part
 
+#: Of parameters and gradients: names and numbers of ckp_dtype.
+DTYPES = {torch.float16: ("f16", 10), torch.bfloat16: ("bf16", 11), torch.float32: ("f32", 12)}
 WIDTHS = (2, 3, 4, 5, 6, 8)
 BLOCK = 256  # elements under a factor where a row has a multiple of them, and there are no columns
 WIDE_ROW = 1024  # elements that a step takes at a time where there are no rows
@@ -77,6 +79,14 @@ def recode(packed: Packed, bits: tuple[int, int], settings: list[tuple[Any, ...]
         _engine().recode(settings, tensor, *bits, new[0].data_ptr(), new[1].data_ptr())
     packed.m, packed.v = new
     packed.bits, packed.settle = bits, None
+
+
+def refuse(p: Tensor, who: str) -> None:
+    """UnsupportedError where a parameter can't have state of a few bits."""
+    if type(p) not in (torch.nn.Parameter, Tensor) and not _sharded.is_dtensor(p):
+        raise UnsupportedError(f"{who} is a {type(p).__name__}: only plain tensors and DTensors have state of a few bits; give its group state_bits=32")
+    if p.dtype not in DTYPES or p.device.type == "meta" or p.layout != torch.strided:
+        raise UnsupportedError(f"{who} is {p.dtype} on {p.device}: not supported with state of a few bits; give its group state_bits=32")
 
 
 def is_wide(shape: torch.Size | tuple[int, ...]) -> bool:

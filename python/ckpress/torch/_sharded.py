@@ -150,7 +150,7 @@ def agree(who: str, said: list[tuple[Ranks, Any]]) -> int:
     pieces: list[tuple[Ranks | None, Tensor]] = []
     for r, what in said:
         h = int.from_bytes(hashlib.blake2b(repr(what).encode(), digest_size=3).digest(), "little")
-        pieces.append((r, torch.tensor([h, h * h], dtype=torch.int64)))
+        pieces.append((r, torch.tensor([h, h * h], dtype=torch.int64, device="cpu")))
     taken = add_up(pieces)
     for (r, _), (_, t) in zip(said, pieces, strict=True):
         total, squares = t.tolist()

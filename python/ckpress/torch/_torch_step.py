@@ -352,7 +352,7 @@ def _wide_adamw(settings: tuple[Any, ...], job: Job) -> Done:
     _wide_back(job, seed, torch.where(usable, p * f32(1.0 if coupled else 1.0 - lr * weight_decay) - by, p))
     m.copy_(torch.where(usable, now, m))
     v.copy_(torch.where(usable, squares, v))
-    return m_corr, v_corr, (~usable).sum(), torch.zeros((), dtype=torch.int64)
+    return m_corr, v_corr, (~usable).sum(), torch.zeros((), dtype=torch.int64, device="cpu")
 
 
 def _wide_momentum(settings: tuple[Any, ...], job: Job) -> Done:
@@ -363,7 +363,7 @@ def _wide_momentum(settings: tuple[Any, ...], job: Job) -> Done:
     u = cm * (m if lion else now) + cg * g
     _wide_back(job, settings[-1], torch.where(usable, p * decay - (u.sign() * lr if lion else lr * u), p))
     m.copy_(torch.where(usable, now, m))
-    return 1.0, 0.0, (~usable).sum(), torch.zeros((), dtype=torch.int64)
+    return 1.0, 0.0, (~usable).sum(), torch.zeros((), dtype=torch.int64, device="cpu")
 
 
 def _wide_elements(job: Job, sign: float, l2: float, always: bool = False) -> tuple[Tensor, Tensor, Tensor]:
