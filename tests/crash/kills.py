@@ -110,7 +110,7 @@ def life(run: pathlib.Path, profile: str, truth: list[str], check: bool, into: i
     def say(text: str) -> None:
         os.write(into, (text + "\n").encode())
 
-    if check and (run / "run.json").exists():
+    if check and any(run.glob("step-*/manifest.json")):  # a run without a checkpoint is none to verify
         ckpress.verify(run, level="decode")
     t = Training()
     say("began")
