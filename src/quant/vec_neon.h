@@ -73,19 +73,7 @@ V vi ifi(vm m, vi a) { return andi(m, a); }
 V vi add_ifi(vm m, vi a, vi b) { return addi(a, ifi(m, b)); }
 V vf add_iff(vm m, vf a, vf b) { return addf(a, iff(m, b)); }
 
-/* Positive x = 2^e * g, neither denormal nor infinite. */
-V vf split_normal(vf x, vf *g)
-{
-    *g = asf(ori(andi(asi(x), seti(0x007fffffu)), seti(0x3f800000u)));
-    return tof(subi(SRL(asi(x), 23), seti(127)));
-}
-/* Denormals too: an exact product lifts them first. */
-V vf split(vf x, vf *g)
-{
-    const vm tiny = ltf(x, setf(0x1p-126f));
-    const vf e = split_normal(self(tiny, mulf(x, setf(0x1p32f)), x), g);
-    return subf(e, iff(tiny, setf(32.0f)));
-}
+#include "quant/vec_split.inc"
 
 V uint8x16_t bytes_at(const float *p) { return vreinterpretq_u8_f32(vld1q_f32(p)); }
 /* The four bytes of entry i modulo 16. */
