@@ -90,6 +90,8 @@ static uint32_t
 like_of(const ckpi_base_model *b, const ckpi_table *t, uint32_t i)
 {
     uint32_t got = ckpi_endings_match(&b->names, b->state, &t->rec[i]);
+    if (!ckpi_role_is_weight(t->rec[i].role))            /* most rows are moments */
+        return got;
     for (size_t c = 0; got == CKPI_NO_TENSOR && c < t->n; c++)
         if (t->rec[c].copy_of == i)
             got = ckpi_endings_match(&b->names, b->state, &t->rec[c]);
