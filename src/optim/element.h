@@ -13,6 +13,7 @@
 
 CKPI_NO_CONTRACT
 
+/* base has them as functions of the library, which a GPU can't call. */
 CKPI_O_FN uint32_t
 ckpi_o_bits(float f)
 {
