@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bar, and signals that ask for a stop through it. */
 #define _POSIX_C_SOURCE 200809L
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include "ui.h"
 
@@ -16,11 +18,36 @@ static volatile sig_atomic_t caught;
 enum { PATIENCE = 5 };
 static volatile sig_atomic_t rung;
 
+/*
+ * A second signal ends the process at once, for a person who does not want to wait. What comes within this time is the same request
+ * sent twice: timeout(1) signals its child and then its group, a terminal all of a group of which one passes it on.
+ */
+enum { SAME_REQUEST_MS = 500 };
+static struct timespec first;
+
+static long
+ms_since(const struct timespec *then)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (now.tv_sec - then->tv_sec) * 1000L + (now.tv_nsec - then->tv_nsec) / 1000000L;
+}
+
 static void
 catch(int sig)
 {
-    caught = sig;
-    (void)alarm(1);
+    const int saved = errno;
+
+    if (caught == 0) {
+        (void)clock_gettime(CLOCK_MONOTONIC, &first);
+        caught = sig;
+        (void)alarm(1);
+    } else if (ms_since(&first) > SAME_REQUEST_MS) {
+        (void)signal(sig, SIG_DFL);
+        (void)raise(sig);           /* delivered when this handler returns */
+    }
+    errno = saved;
 }
 
 static void
@@ -40,13 +67,15 @@ ring(int sig)
 void
 cli_signals_catch(void)
 {
-    /* SA_RESETHAND: a second signal ends the process at once. No SA_RESTART: waiting ends. */
-    struct sigaction sa = {.sa_handler = catch, .sa_flags = (int)SA_RESETHAND};
+    /* No SA_RESTART: waiting ends. */
+    struct sigaction sa = {.sa_handler = catch};
     struct sigaction late = {.sa_handler = ring}, old;
     const int sigs[] = {SIGINT, SIGTERM, SIGHUP};
 
-    (void)sigemptyset(&sa.sa_mask);
     (void)sigemptyset(&late.sa_mask);
+    (void)sigemptyset(&sa.sa_mask);
+    for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++)
+        (void)sigaddset(&sa.sa_mask, sigs[i]);      /* two of them are not told at once */
     (void)sigaction(SIGALRM, &late, NULL);
     /* A limit on file sizes is an error like a full disk, not a death that leaves a temporary. */
     (void)signal(SIGXFSZ, SIG_IGN);

@@ -29,6 +29,19 @@ done 2>&1
 { head -c 5000000 m.safetensors; sleep 4; } 2>/dev/null | code timeout -s INT -k 20 1 ckpress compress - -o out/never.ckp
 ckpress compress -q m.safetensors -o sent.ckp
 { head -c 1000000 sent.ckp; sleep 4; } 2>/dev/null | code timeout -s INT -k 20 1 ckpress decompress - -o out/never
+echo "-- one request that is sent twice, as timeout(1) does, is still one"
+clean=0
+for i in $(seq 40); do
+    ckpress compress silent -o out/never.ckp 2>err &
+    pid=$!
+    for _ in $(seq 400); do grep -q '^SigCgt:.*[4567cdef]...$' /proc/$pid/status && break; sleep 0.01; done     # SIGTERM is caught
+    kill -TERM $pid
+    kill -TERM $pid 2>/dev/null || true      # it may have ended
+    rc=0
+    wait $pid || rc=$?
+    [ $rc = 143 ] && grep -q '; nothing was written' err && clean=$((clean + 1))
+done
+echo "$clean clean ends"
 files out
 code timeout -k 20 5 ckpress info silent
 code timeout -k 20 5 ckpress verify silent
