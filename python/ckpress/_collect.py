@@ -186,7 +186,7 @@ class Collector(Encoder):
             self.state.put(_core.NONE)
             return
         if more := keeps_more(optimizer):
-            raise refuse(show(path), f"cannot save a {type(optimizer).__name__} in there: its state_dict() has {more[0]!r} too. A Checkpointer saves it under a name of its own")
+            raise refuse(show(path), f"cannot save a {type(optimizer).__name__} in there: its state_dict() has {more[0]!r} of its own. A Checkpointer saves it under a name of its own")
         names = self.context.optimizer_names(optimizer)
         prefix = "" if not path else join(path)
         pairs = [(n, p, group) for ns, group in zip(names, optimizer.param_groups) for n, p in zip(ns, group["params"])]

@@ -22,14 +22,17 @@ def is_optimizer(obj: Any) -> bool:
 
 
 def keeps_more(optimizer: Any) -> list[str]:
-    """What an optimizer's own state_dict() has beside torch's state and param_groups, such as the state of an optimizer inside it."""
+    """What an optimizer's own state_dict() has beside torch's state and param_groups, such as the state of an optimizer inside it; "state" where that
+    itself is elsewhere than in ``optimizer.state`` (ZeroRedundancyOptimizer: in an optimizer inside it, and each rank has a part)."""
     torch = torch_module()
     if torch is None or type(optimizer).state_dict is torch.optim.Optimizer.state_dict or hasattr(optimizer, "ckpress_state"):
         return []
     try:
-        return sorted(str(key) for key in set(optimizer.state_dict()) - {"state", "param_groups"})
-    except RuntimeError:  # ZeroRedundancyOptimizer's, of which each rank has a part
-        return []
+        own = optimizer.state_dict()
+    except RuntimeError:  # only a part of it is on this rank
+        return ["state"]
+    more = sorted(str(key) for key in set(own) - {"state", "param_groups"})
+    return more or (["state"] if len(own.get("state", ())) > len(optimizer.state) else [])
 
 
 @dataclass

@@ -61,6 +61,7 @@ class Plan:
         self._fresh: list[Leaf] = []
         self._made: dict[int, Any] = {}
         self._steps: list[Step] = []
+        self._last: list[Step] = []
         self._finals: list[Callable[[], Any]] = []
         self._values: list[_Value] = []
 
@@ -140,6 +141,10 @@ class Plan:
     def step(self, apply: Callable[[], Any], undo: Callable[[], Any]) -> None:
         self._steps.append(Step(apply, undo))
 
+    def last_step(self, apply: Callable[[], Any], undo: Callable[[], Any]) -> None:
+        """One that perhaps cannot be undone: after all others that can fail."""
+        self._last.append(Step(apply, undo))
+
     def final(self, assign: Callable[[], Any]) -> None:
         self._finals.append(assign)
 
@@ -169,7 +174,7 @@ class Plan:
             value.built = build(value.raw, leaf)
         undo: list[Callable[[], Any]] = []
         try:
-            for step in self._steps:
+            for step in [*self._steps, *self._last]:
                 undo.append(step.undo)
                 step.apply()
             self._read_in_place(threads)

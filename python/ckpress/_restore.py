@@ -274,10 +274,15 @@ class Restorer:
         before: list[Any] = []
 
         def apply() -> None:
-            before.append(copy.deepcopy(obj.state_dict()))
+            try:
+                before.append(copy.deepcopy(obj.state_dict()))
+            except RuntimeError:  # each rank has a part (ZeroRedundancyOptimizer), and can't tell what all have together
+                if not is_optimizer(obj):
+                    raise
             obj.load_state_dict(value())
 
-        self.plan.step(apply, lambda: obj.load_state_dict(before[0]) if before else None)
+        step = self.plan.last_step if is_optimizer(obj) else self.plan.step
+        step(apply, lambda: obj.load_state_dict(before[0]) if before else None)
 
     def _generator(self, name: str, obj: Any, raw: Any) -> None:
         self.generator(obj, raw)

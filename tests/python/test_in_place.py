@@ -175,7 +175,7 @@ def test_an_optimizer_with_a_state_dict_of_its_own(run, profile):
     live, into = made(0.2)
     with ckpress.Checkpointer(run, profile, rng=False, final_on_close=False) as ck:
         ck.restore(model=live, optimizer=into)
-        with pytest.raises(ckpress.UnsupportedError, match=r"more\[0\]: cannot save a Counting in there: its state_dict\(\) has 'count' too"):
+        with pytest.raises(ckpress.UnsupportedError, match=r"more\[0\]: cannot save a Counting in there: its state_dict\(\) has 'count' of its own"):
             ck.save(2, more=[optimizer])
     assert into.count == 5 and same(optimizer.state_dict(), into.state_dict())
 
