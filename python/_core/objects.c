@@ -192,6 +192,8 @@ on_put(void *user, const char *key, const ckp_object_bytes *bytes, bool replace,
     PyObject *done = b != NULL ? PyObject_CallMethod(user, "put", "sOO", key, (PyObject *)b, replace ? Py_True : Py_False) : NULL;
     if (done == NULL)
         st = ckpy_failed_python(err);
+    if (st == CKP_ECANCELLED)           /* which would promise that it will not be done */
+        st = ckp_objects_fail(err, CKP_EIO, "interrupted while a request was on its way");
     if (b != NULL)
         b->bytes = NULL;
     Py_XDECREF(done);
