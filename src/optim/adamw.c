@@ -182,6 +182,7 @@ parameters(ckpi_o_task *k)
         p->add = FLT_MIN;
     p->m = k->shape.mg;
     p->vmant = k->shape.vg.mant;
+    p->vtop = k->shape.vg.top;
     p->plain = p->gs * p->gs >= CKPI_O_G2_MIN;
     ckpi_o_par_tables(p);
 }
@@ -319,7 +320,11 @@ step_any(const ckpi_o_task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, 
     const ckpi_o_row r = row_of(k, w, i, km, kv);
     const ckpi_o_seen seen = ops->step(n, &k->par, &r);
     f->unusable += seen.unusable;
-    f->raised += ckpi_o_row_end(&s->mg, &s->vg, n, r.z, seen.raw_max, w->raw, km, kv, &t->row[i]);
+    if (!ckpi_o_row_stays(&s->vg, seen.raw_max, t->row[i])) {
+        if (seen.raw_max <= s->vg.top)
+            ckpi_o_widen(w->raw, kv, n);
+        f->raised += ckpi_o_row_end(&s->mg, &s->vg, n, r.z, seen.raw_max, w->raw, km, kv, &t->row[i]);
+    }
     if (t->m_bits != 8)
         pk->pack(m, (const uint8_t *)km, n, t->m_bits);
     if (t->v_bits != 8)
@@ -353,8 +358,10 @@ step_4_4(const ckpi_o_task *k, const ckpi_o_ops *ops, ckpi_o_work *w, size_t i, 
         pk->unpack_signed(w->m, m, whole, 4);
         for (size_t j = 0; j < whole; j++)
             w->raw[j] = w->v[j / CKPI_O_GROUP * CKPI_O_GROUP + ckpi_o_raw4_at(j % CKPI_O_GROUP)];
+        if (tail.raw_max <= s->vg.top)
+            ckpi_o_widen(w->raw + whole, w->v + whole, rest);
+        f->raised += ckpi_o_row_end(&s->mg, &s->vg, n, r.z, max, w->raw, w->m, w->v, &t->row[i]);
     }
-    f->raised += ckpi_o_row_end(&s->mg, &s->vg, n - from, r.z + (uint32_t)from * CKPI_O_WALK, max, w->raw + from, w->m + from, w->v + from, &t->row[i]);
     pk->pack(m + from / 2, (const uint8_t *)w->m + from, n - from, 4);
     pk->pack(v + from / 2, w->v + from, n - from, 4);
 }

@@ -133,6 +133,13 @@ ckpi_o_element(const ckpi_o_par *par, uint32_t e22, uint32_t z, uint32_t c, floa
     return c;
 }
 
+/* Whether codes up to the grid's top stand for values that vector kernels may work with, in any column. */
+CKPI_O_FN bool
+ckpi_o_room_is_plain(const ckpi_o_par *par, uint32_t row)
+{
+    return row + CKPI_O_COL - 1 + ((par->vtop + 1) >> par->vmant) <= 127 + 44;       /* CKPI_O_V_PLAIN */
+}
+
 /* Octaves to add to a row's factor. */
 CKPI_O_FN int
 ckpi_o_octaves(const ckpi_vgrid *vg, uint32_t raw_max, uint32_t row)

@@ -73,7 +73,7 @@ typedef struct ckpi_o_par {
     float decay, root, add;          /* p = p * decay - m / (sqrt(v) * root + add) */
     bool plain;                      /* root, add and gs are ordinary numbers: vector kernels may work */
     ckpi_mgrid m;
-    unsigned vmant;
+    unsigned vmant, vtop;            /* of v's grid */
     float m_by_code[16];             /* am * value, by the low bits of k: where m is narrow */
     float v_by_code[16];             /* av * 2^code, 0 for 0: where v has no mantissa bits */
     float root_by_code[16];          /* there: s, less what e adds to its bits */
@@ -126,8 +126,8 @@ typedef struct ckpi_o_row {
     float *p;
     const float *g;
     int8_t *m;                       /* k, in and out */
-    const uint8_t *v;                /* codes */
-    uint16_t *raw;
+    uint8_t *v;                      /* in: codes; out: raw ones, their low 8 bits */
+    uint16_t *raw;                   /* written where raw_max is above the grid's top; else any of it may be */
 } ckpi_o_row;
 
 typedef struct ckpi_o_seen {

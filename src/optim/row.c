@@ -17,6 +17,13 @@ narrow(uint8_t *code, const uint16_t *raw, size_t n)
         code[i] = (uint8_t)raw[i];
 }
 
+void
+ckpi_o_widen(uint16_t *raw, const uint8_t *code, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        raw[i] = code[i];
+}
+
 bool
 ckpi_o_row_stays(const ckpi_vgrid *vg, uint32_t raw_max, uint32_t row)
 {

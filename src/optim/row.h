@@ -15,6 +15,9 @@ bool ckpi_o_row_end(const ckpi_mgrid *mg, const ckpi_vgrid *vg, size_t n, uint32
 /* The row keeps its factor: its codes are the raw ones. */
 bool ckpi_o_row_stays(const ckpi_vgrid *vg, uint32_t raw_max, uint32_t row);
 
+/* Codes of v as raw ones. */
+void ckpi_o_widen(uint16_t *raw, const uint8_t *code, size_t n);
+
 /* Sums of exponents by column, from which the columns' factors follow: integers, so that parts of a parameter may be added up. */
 typedef struct ckpi_o_colsum { int64_t sum; uint64_t count; } ckpi_o_colsum;
 

@@ -7,6 +7,7 @@
 #include "base/float.h"
 #include "optim/kern.h"
 #include "optim/pack.h"
+#include "optim/row.h"
 #include "optim/vec_avx2.h"
 
 CKPI_NO_CONTRACT

@@ -14,6 +14,7 @@ ckpi_o_step_ref(size_t n, const ckpi_o_par *par, const ckpi_o_row *r)
         const uint32_t e22 = (r->row << 22) + r->col[i], z = r->z + (uint32_t)i * CKPI_O_WALK;
         const uint32_t raw = ckpi_o_element(par, e22, z, r->v[i], r->g[i], &r->p[i], &r->m[i], &seen.unusable);
         r->raw[i] = (uint16_t)raw;
+        r->v[i] = (uint8_t)raw;
         seen.raw_max = seen.raw_max > raw ? seen.raw_max : raw;
     }
     return seen;
@@ -32,7 +33,7 @@ group4(const ckpi_o_par *par, const ckpi_o_row4 *r)
     const ckpi_o_row all = {r->row, r->col, r->z, r->p, r->g, m, v, raw};
     const ckpi_o_seen seen = ckpi_o_step_ref(CKPI_O_GROUP, par, &all);
     for (size_t i = 0; i < CKPI_O_GROUP; i++)
-        v[i] = r->raw[ckpi_o_raw4_at(i)] = (uint8_t)raw[i];
+        r->raw[ckpi_o_raw4_at(i)] = v[i];
     pk->pack(r->m, (const uint8_t *)m, CKPI_O_GROUP, 4);
     pk->pack(r->v, v, CKPI_O_GROUP, 4);
     return seen;

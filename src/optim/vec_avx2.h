@@ -31,6 +31,7 @@ V vi sra(vi a, vi k) { return _mm256_srav_epi32(a, k); }
 V vi maxi(vi a, vi b) { return _mm256_max_epi32(a, b); }
 V vi mini(vi a, vi b) { return _mm256_min_epi32(a, b); }
 V vm some(vi a) { return notm(eqi(a, _mm256_setzero_si256())); }     /* not 0 */
+V vf mul_if(vm m, vf a, vf b) { return asf(andi(m, asi(mulf(a, b)))); }     /* m ? a * b : 0 */
 V vi absi(vi a) { return _mm256_abs_epi32(a); }
 V vf minus_if(vf a, vi k, vi sign) { return asf(xori(asi(a), andi(k, sign))); }
 V vi xor_and(vi a, vi b, vi c) { return andi(xori(a, b), c); }
@@ -45,5 +46,7 @@ V void stb(void *p, vi x)                                            /* the low 
     _mm_storel_epi64(p, _mm_unpacklo_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1)));
 }
 V vi ldu(const void *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64(p)); }
+V vm some_bytes(const void *p) { return some(ldu(p)); }              /* ldu(p) is not 0 */
+V void stc_signed(void *p, vi a, vi b, vf x) { stc(p, sub_by_sign(a, b, x)); }
 V void stw(void *p, vi x) { _mm_storeu_si128(p, _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1))); }
 #endif

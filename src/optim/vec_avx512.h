@@ -25,6 +25,8 @@ V vi maxi(vi a, vi b) { return _mm512_max_epi32(a, b); }
 V vi mini(vi a, vi b) { return _mm512_min_epi32(a, b); }
 V vm some(vi a) { return _mm512_test_epi32_mask(a, a); }             /* not 0 */
 V vi absi(vi a) { return _mm512_abs_epi32(a); }
+V vm some_bytes(const void *p) { const __m128i x = _mm_loadu_si128(p); return _mm_test_epi8_mask(x, x); }      /* ldu(p) is not 0 */
+V vf mul_if(vm m, vf a, vf b) { return _mm512_maskz_mul_ps(m, a, b); }       /* m ? a * b : 0 */
 V vf minus_if(vf a, vi k, vi sign) { return asf(_mm512_ternarylogic_epi32(asi(a), k, sign, 0x78)); }   /* a ^ (k & sign) */
 V vi xor_and(vi a, vi b, vi c) { return _mm512_ternarylogic_epi32(a, b, c, 0x28); }      /* (a ^ b) & c */
 /* a - b, or b - a where x is below 0 */
@@ -33,6 +35,12 @@ V vi or_and(vi a, vi b, vi c) { return _mm512_ternarylogic_epi32(a, b, c, 0xf8);
 V vi maxb(vi a, vi b) { return _mm512_max_epu8(a, b); }
 V vi nibbles(vi low, vi high) { return _mm512_ternarylogic_epi32(_mm512_slli_epi32(high, 4), low, seti(15), 0xd8); }     /* and what is above a byte */
 V void stb(void *p, vi x) { _mm_storeu_si128(p, _mm512_cvtepi32_epi8(x)); }      /* the low byte of each */
+/* The low bytes of sub_by_sign: whatever is borrowed goes above them. */
+V void stc_signed(void *p, vi a, vi b, vf x)
+{
+    const __m128i a8 = _mm512_cvtepi32_epi8(a), b8 = _mm512_cvtepi32_epi8(b);
+    _mm_storeu_si128(p, _mm_mask_sub_epi8(_mm_sub_epi8(a8, b8), _mm512_movepi32_mask(asi(x)), b8, a8));
+}
 V vi ldu(const void *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(p)); }
 V void stw(void *p, vi x) { _mm256_storeu_si256(p, _mm512_cvtepi32_epi16(x)); }
 #endif

@@ -28,6 +28,7 @@ V vi sra(vi a, vi k)
 V vi maxi(vi a, vi b) { return (vi){WORDS(vmaxq_s32(SIGNED(a.lo), SIGNED(b.lo))), WORDS(vmaxq_s32(SIGNED(a.hi), SIGNED(b.hi)))}; }
 V vi mini(vi a, vi b) { return (vi){WORDS(vminq_s32(SIGNED(a.lo), SIGNED(b.lo))), WORDS(vminq_s32(SIGNED(a.hi), SIGNED(b.hi)))}; }
 V vm some(vi a) { return BOTH2(vm, vtstq_u32, a, a); }               /* not 0 */
+V vf mul_if(vm m, vf a, vf b) { return iff(m, mulf(a, b)); }         /* m ? a * b : 0 */
 V vi absi(vi a) { return (vi){WORDS(vabsq_s32(SIGNED(a.lo))), WORDS(vabsq_s32(SIGNED(a.hi)))}; }
 V vf minus_if(vf a, vi k, vi sign) { return asf(xori(asi(a), andi(k, sign))); }
 V vi xor_and(vi a, vi b, vi c) { return andi(xori(a, b), c); }
@@ -46,5 +47,7 @@ V vi ldu(const void *p)
     const uint16x8_t h = vmovl_u8(vld1_u8(p));
     return (vi){vmovl_u16(vget_low_u16(h)), vmovl_u16(vget_high_u16(h))};
 }
+V vm some_bytes(const void *p) { return some(ldu(p)); }              /* ldu(p) is not 0 */
+V void stc_signed(void *p, vi a, vi b, vf x) { stc(p, sub_by_sign(a, b, x)); }
 V void stw(void *p, vi x) { vst1q_u16(p, halves(x)); }
 #endif
