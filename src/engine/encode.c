@@ -231,7 +231,7 @@ codes_of_v(const lossy *x, const int8_t **codes, ckp_error *err)
     if (diff == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "no memory for %llu codes", (unsigned long long)x->grp->n);
     for (size_t k = 0; k < x->grp->n_pieces; k++) {
-        ckpi_pack2_take(&x->s->vdiff, &from, diff + at, (size_t)x->grp->piece[k].count);
+        ckpi_pack2_take(&x->s->vdiff, &from, diff + at, (size_t)x->grp->piece[k].count, x->cpu);
         at += (size_t)x->grp->piece[k].count;
     }
     *codes = diff;

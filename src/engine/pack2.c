@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include "base/alloc.h"
 #include "base/bytes.h"
+#include "quant/quant.h"
 
-enum { ELSEWHERE = 2, FIRST_OTHERS = 1024 };
+enum { FIRST_OTHERS = 1024, TRY_AGAIN = 2 };
 
 bool
 ckpi_pack2_alloc(ckpi_pack2 *p, size_t cap)
@@ -46,13 +47,6 @@ add_other(ckpi_pack2 *p, int8_t code)
     return true;
 }
 
-/* The low two bits of four bytes side by side: the product gathers them in its top byte. */
-static uint8_t
-gather(uint32_t four)
-{
-    return (uint8_t)(((four & 0x03030303U) * 0x01041040U) >> 24);
-}
-
 /* Up to four codes, some of which may be others. */
 static bool
 add_rare(ckpi_pack2 *p, uint8_t *to, const int8_t *code, size_t n)
@@ -60,7 +54,7 @@ add_rare(ckpi_pack2 *p, uint8_t *to, const int8_t *code, size_t n)
     unsigned two = 0;
     for (size_t k = 0; k < n; k++) {
         const bool small = code[k] >= -1 && code[k] <= 1;
-        two |= (small ? (unsigned)code[k] & 3U : ELSEWHERE) << (2 * k);
+        two |= (small ? (unsigned)code[k] & 3U : CKPI_PACK2_ELSEWHERE) << (2 * k);
         if (!small && !add_other(p, code[k]))
             return false;
     }
@@ -68,50 +62,37 @@ add_rare(ckpi_pack2 *p, uint8_t *to, const int8_t *code, size_t n)
     return true;
 }
 
-/* Whether all of four bytes are -1, 0 or 1: but for the lowest bit, each is all ones or all zeros. */
-static bool
-are_small(uint32_t four)
-{
-    const uint32_t high = four & 0xfefefefeU;
-    return high == (four >> 7 & 0x01010101U) * 0xfeU && (four & (four >> 7 & 0x01010101U)) == (four >> 7 & 0x01010101U);
-}
-
 bool
-ckpi_pack2_add(ckpi_pack2 *p, const int8_t *code, size_t n)
+ckpi_pack2_add(ckpi_pack2 *p, const int8_t *code, size_t n, uint32_t cpu)
 {
-    uint8_t *to = p->two + p->n / 4;
-    size_t i = 0;
-
-    for (; i + 4 <= n; i += 4, to++) {
-        const uint32_t four = ckpi_ld32(code + i);
-        if (are_small(four))
-            *to = gather(four);
-        else if (!add_rare(p, to, code + i, 4))
+    uint8_t *two = p->two + p->n / 4;
+    /* after a group with others the next is likely to have some: a few go the slow way before vectors try again */
+    for (size_t i = ckpi_quant_pack2(code, n, two, cpu), slow = 0; i < n; i += 4, slow++) {
+        if (slow > 0 && slow % TRY_AGAIN == 0)
+            i += ckpi_quant_pack2(code + i, n - i, two + i / 4, cpu);
+        if (i < n && !add_rare(p, two + i / 4, code + i, CKPI_MIN(n - i, (size_t)4)))
             return false;
     }
-    if (i < n && !add_rare(p, to, code + i, n - i))
-        return false;
     p->n = (p->n + n + 3) & ~(size_t)3;
     return true;
 }
 
+static void
+take_rare(const ckpi_pack2 *p, ckpi_unpack2 *from, unsigned two, int8_t *code, size_t n)
+{
+    for (size_t k = 0; k < n; k++, two >>= 2)
+        code[k] = (two & 3) == CKPI_PACK2_ELSEWHERE ? p->other[from->other++] : (int8_t)((two & 3) == 3 ? -1 : (int)(two & 3));
+}
+
 void
-ckpi_pack2_take(const ckpi_pack2 *p, ckpi_unpack2 *from, int8_t *code, size_t n)
+ckpi_pack2_take(const ckpi_pack2 *p, ckpi_unpack2 *from, int8_t *code, size_t n, uint32_t cpu)
 {
     const uint8_t *two = p->two + from->at / 4;
-    const size_t whole = n & ~(size_t)3;
-
-    for (size_t i = 0; i < n; i += 4, two++) {
-        const uint32_t b = *two;
-        const uint32_t c = (b | b << 6 | b << 12 | b << 18) & 0x03030303U;
-        if (i < whole && (b & ~(b << 1) & 0xaaU) == 0) {
-            ckpi_st32(code + i, c | ((c >> 1) & 0x01010101U) * 0xfcU);      /* 3 becomes -1 */
-            continue;
-        }
-        for (size_t k = 0; k < 4 && i + k < n; k++) {
-            const unsigned x = b >> (2 * k) & 3U;
-            code[i + k] = x == ELSEWHERE ? p->other[from->other++] : (int8_t)(x == 3 ? -1 : (int)x);
-        }
+    for (size_t i = ckpi_quant_unpack2(two, n, code, cpu), slow = 0; i < n; i += 4, slow++) {
+        if (slow > 0 && slow % TRY_AGAIN == 0)
+            i += ckpi_quant_unpack2(two + i / 4, n - i, code + i, cpu);
+        if (i < n)
+            take_rare(p, from, two[i / 4], code + i, CKPI_MIN(n - i, (size_t)4));
     }
     from->at = (from->at + n + 3) & ~(size_t)3;
 }

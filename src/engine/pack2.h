@@ -22,8 +22,8 @@ bool ckpi_pack2_alloc(ckpi_pack2 *p, size_t cap);
 void ckpi_pack2_free(ckpi_pack2 *p);
 uint64_t ckpi_pack2_held(const ckpi_pack2 *p);
 /* Adds n codes behind those there are, which begin at the next multiple of 4: what has been added in pieces is taken in the same pieces. False: no memory. */
-bool ckpi_pack2_add(ckpi_pack2 *p, const int8_t *code, size_t n);
+bool ckpi_pack2_add(ckpi_pack2 *p, const int8_t *code, size_t n, uint32_t cpu);
 /* A place to read from. Start from {0}. */
 typedef struct ckpi_unpack2 { size_t at, other; } ckpi_unpack2;
-void ckpi_pack2_take(const ckpi_pack2 *p, ckpi_unpack2 *from, int8_t *code, size_t n);
+void ckpi_pack2_take(const ckpi_pack2 *p, ckpi_unpack2 *from, int8_t *code, size_t n, uint32_t cpu);
 #endif

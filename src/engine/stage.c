@@ -311,7 +311,7 @@ static ckp_status
 take_moments(const ckpi_pass *p, const ckpi_enc_in *in, const ckpi_enc_out *out, size_t k, ckpi_stage *s, ckp_error *err)
 {
     s->mg[k] = in->mkind != CKPI_M_NONE ? ckpi_quant_mg(in) : 0.0F;
-    if (in->v == NULL || p->key || ckpi_pack2_add(&s->vdiff, out->vdiff, in->grid.n))
+    if (in->v == NULL || p->key || ckpi_pack2_add(&s->vdiff, out->vdiff, in->grid.n, p->cpu))
         return CKP_OK;
     return ckpi_fail(err, CKP_ENOMEM, "no memory to stage differences of %zu elements", in->grid.n);
 }

@@ -20,7 +20,6 @@ V vf look16(v16 t, vi i)
 }
 
 V v16 held16(v16 t) { return (v16){heldf(t.lo), heldf(t.hi)}; }
-#define SLL(a, k) _mm256_slli_epi32(a, k)
 V vf rootf(vf a) { return _mm256_sqrt_ps(a); }
 V vf mul_add(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }      /* one rounding */
 V vf mul_sub(vf a, vf b, vf c) { return _mm256_fmsub_ps(a, b, c); }

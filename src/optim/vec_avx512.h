@@ -12,7 +12,6 @@ V v16 ld16(const float *p) { return ldf(p); }
 V vf look16(v16 t, vi i) { return _mm512_permutexvar_ps(i, t); }
 V v16 held16(v16 t) { return heldf(t); }
 
-#define SLL(a, k) _mm512_slli_epi32(a, k)
 V vf rootf(vf a) { return _mm512_sqrt_ps(a); }
 V vf mul_add(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }      /* one rounding */
 V vf mul_sub(vf a, vf b, vf c) { return _mm512_fmsub_ps(a, b, c); }

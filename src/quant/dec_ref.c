@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The decoder's reference: quant.h, element by element. Every input but the run's shape may be hostile: any bits give some bits. */
+#include "base/bytes.h"
 #include "quant/num.h"
 
 CKPI_NO_CONTRACT
@@ -51,4 +52,17 @@ ckpi_q_undiff_ref(size_t n, const int8_t *diff, int8_t *code)
 {
     for (size_t j = 0; j < n; j++)
         code[j] = (int8_t)(uint8_t)((uint8_t)code[j] + (uint8_t)diff[j]);
+}
+
+size_t
+ckpi_q_unpack2_ref(size_t n, const uint8_t *two, int8_t *code)
+{
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        const uint32_t b = two[i / 4], c = (b | b << 6 | b << 12 | b << 18) & 0x03030303U;
+        if ((b & ~(b << 1) & 0xaaU) != 0)
+            break;
+        ckpi_st32(code + i, c | ((c >> 1) & 0x01010101U) * 0xfcU);      /* 3 becomes -1 */
+    }
+    return i;
 }

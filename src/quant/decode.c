@@ -46,6 +46,18 @@ codes_at(const ckpi_grid *g, const int8_t *vcode, size_t at)
     return g->has_v ? vcode + at : NULL;
 }
 
+size_t
+ckpi_quant_pack2(const int8_t *code, size_t n, uint8_t *two, uint32_t cpu)
+{
+    return ckpi_q_pick(cpu)->pack2(n, code, two);
+}
+
+size_t
+ckpi_quant_unpack2(const uint8_t *two, size_t n, int8_t *code, uint32_t cpu)
+{
+    return ckpi_q_pick(cpu)->unpack2(n, two, code);
+}
+
 void
 ckpi_quant_vcode_apply(int8_t *vcode, const int8_t *diff, size_t n, bool key, uint32_t cpu)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The encoder's reference: one element at a time, in the words of quant.h and kern.h. */
+#include "base/bytes.h"
 #include "quant/num.h"
 
 CKPI_NO_CONTRACT
@@ -154,4 +155,32 @@ ckpi_q_diff_ref(size_t n, const int8_t *code, bool key, int8_t *diff, int8_t *ba
         diff[j] = (int8_t)(uint8_t)((uint8_t)code[j] - was);
         base[j] = code[j];
     }
+}
+
+/* The low two bits of four bytes side by side: the product gathers them in its top byte. */
+static uint8_t
+gather(uint32_t four)
+{
+    return (uint8_t)(((four & 0x03030303U) * 0x01041040U) >> 24);
+}
+
+/* Whether all of four bytes are -1, 0 or 1: but for the lowest bit, each is all ones or all zeros. */
+static bool
+are_small(uint32_t four)
+{
+    const uint32_t high = four & 0xfefefefeU;
+    return high == (four >> 7 & 0x01010101U) * 0xfeU && (four & (four >> 7 & 0x01010101U)) == (four >> 7 & 0x01010101U);
+}
+
+size_t
+ckpi_q_pack2_ref(size_t n, const int8_t *code, uint8_t *two)
+{
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        const uint32_t four = ckpi_ld32(code + i);
+        if (!are_small(four))
+            break;
+        two[i / 4] = gather(four);
+    }
+    return i;
 }

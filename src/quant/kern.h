@@ -89,6 +89,8 @@ typedef struct ckpi_q_acc {
  *   enc_m   after enc_v of the same run: codes of m;  enc_w: codes of w, wrec in place
  *   dec_v, dec_m: table is S(2*c*vstep) by (uint8_t)code, 0 at ZERO; dec_w: S(-c*vstep), +Inf at ZERO. vcode NULL: c = 0
  *   diff    diff = code - base (key: code), then base = code, mod 256;  undiff: code += diff
+ *   pack2   codes of -1, 0 and 1 in two bits, from the low ones on, as many whole groups of four as hold no others; returns how many codes
+ *   unpack2 the reverse, up to the first group with a CKPI_PACK2_ELSEWHERE
  *   logs    L of each positive finite element (|x| if from_m) added to *rsum and csum[j], 1 to *rcnt and ccnt[j]; csum NULL: no columns
  */
 #define CKPI_Q_KERNELS(isa)                                                                                                          \
@@ -101,6 +103,8 @@ typedef struct ckpi_q_acc {
                             const ckpi_q_wpar *p, float *wrec);                                                                      \
     void ckpi_q_diff_##isa(size_t n, const int8_t *code, bool key, int8_t *diff, int8_t *base);                                      \
     void ckpi_q_undiff_##isa(size_t n, const int8_t *diff, int8_t *code);                                                            \
+    size_t ckpi_q_pack2_##isa(size_t n, const int8_t *code, uint8_t *two);                                                           \
+    size_t ckpi_q_unpack2_##isa(size_t n, const uint8_t *two, int8_t *code);                                                         \
     void ckpi_q_logs_##isa(size_t n, const float *x, bool from_m, int64_t *rsum, uint32_t *rcnt, int32_t *csum, uint32_t *ccnt);     \
     void ckpi_q_wmax_##isa(size_t n, const float *w, ckpi_wstats *st);                                                               \
     void ckpi_q_wsq_##isa(size_t n, const float *w, float unit, ckpi_wstats *st);
@@ -121,6 +125,8 @@ typedef struct ckpi_q_ops {
     void (*dec_w)(const ckpi_q_run *r, const float *table, const int8_t *vcode, const int8_t *wcode, const ckpi_q_wpar *p, float *wrec);
     void (*diff)(size_t n, const int8_t *code, bool key, int8_t *diff, int8_t *base);
     void (*undiff)(size_t n, const int8_t *diff, int8_t *code);
+    size_t (*pack2)(size_t n, const int8_t *code, uint8_t *two);
+    size_t (*unpack2)(size_t n, const uint8_t *two, int8_t *code);
     void (*logs)(size_t n, const float *x, bool from_m, int64_t *rsum, uint32_t *rcnt, int32_t *csum, uint32_t *ccnt);
     void (*wmax)(size_t n, const float *w, ckpi_wstats *st);
     void (*wsq)(size_t n, const float *w, float unit, ckpi_wstats *st);

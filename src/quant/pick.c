@@ -5,7 +5,8 @@
 #define ROW(isa, bits)                                                                                                              \
     {                                                                                                                               \
         #isa, bits, ckpi_q_enc_v_##isa, ckpi_q_enc_m_##isa, ckpi_q_enc_w_##isa, ckpi_q_dec_v_##isa, ckpi_q_dec_m_##isa,             \
-            ckpi_q_dec_w_##isa, ckpi_q_diff_##isa, ckpi_q_undiff_##isa, ckpi_q_logs_##isa, ckpi_q_wmax_##isa, ckpi_q_wsq_##isa      \
+            ckpi_q_dec_w_##isa, ckpi_q_diff_##isa, ckpi_q_undiff_##isa, ckpi_q_pack2_##isa, ckpi_q_unpack2_##isa, ckpi_q_logs_##isa,   \
+            ckpi_q_wmax_##isa, ckpi_q_wsq_##isa                                                                                     \
     }
 
 /* Best first; the last needs nothing. */

@@ -132,6 +132,14 @@ float ckpi_quant_mg(const ckpi_enc_in *in);
 
 /* ---- decoder ---------------------------------------------------------------------------------------------------- */
 
+/*
+ * Codes of -1, 0 and 1 in two bits each, as many whole groups of four as hold no others; returns how many codes. two: (n + 3) / 4 bytes.
+ * unpack: the reverse, up to the first group with a CKPI_PACK2_ELSEWHERE, which is none of the three.
+ */
+#define CKPI_PACK2_ELSEWHERE 2u
+size_t ckpi_quant_pack2(const int8_t *code, size_t n, uint8_t *two, uint32_t cpu);
+size_t ckpi_quant_unpack2(const uint8_t *two, size_t n, int8_t *code, uint32_t cpu);
+
 /* c = base c + diff (mod 256), in place on vcode; key: vcode = diff. */
 void ckpi_quant_vcode_apply(int8_t *vcode, const int8_t *diff, size_t n, bool key, uint32_t cpu);
 /* v^ of each element (escapes are the caller's to patch). */

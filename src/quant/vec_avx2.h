@@ -44,6 +44,7 @@ V vi xori(vi a, vi b) { return _mm256_xor_si256(a, b); }
 V vi maxu(vi a, vi b) { return _mm256_max_epu32(a, b); }
 V vi addb(vi a, vi b) { return _mm256_add_epi8(a, b); }
 V vi subb(vi a, vi b) { return _mm256_sub_epi8(a, b); }
+#define SLL(a, k) _mm256_slli_epi32(a, k)
 #define SRL(a, k) _mm256_srli_epi32(a, k)
 #define SRA(a, k) _mm256_srai_epi32(a, k)
 

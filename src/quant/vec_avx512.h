@@ -44,6 +44,7 @@ V vi xori(vi a, vi b) { return _mm512_xor_si512(a, b); }
 V vi maxu(vi a, vi b) { return _mm512_max_epu32(a, b); }
 V vi addb(vi a, vi b) { return _mm512_add_epi8(a, b); }
 V vi subb(vi a, vi b) { return _mm512_sub_epi8(a, b); }
+#define SLL(a, k) _mm512_slli_epi32(a, k)
 #define SRL(a, k) _mm512_srli_epi32(a, k)
 #define SRA(a, k) _mm512_srai_epi32(a, k)
 
