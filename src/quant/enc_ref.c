@@ -11,6 +11,22 @@ escape(ckpi_q_tile *t, size_t j)
     t->esc[t->n_esc++] = (uint16_t)j;
 }
 
+void
+ckpi_q_tile_begin(ckpi_q_tile *t)
+{
+    t->n_esc = 0;
+    if (t->any_dead)
+        memset(t->dead, 0, sizeof t->dead);
+    t->any_dead = false;
+}
+
+static void
+die(ckpi_q_tile *t, size_t j)
+{
+    t->any_dead = true;
+    t->dead[j] = 1;
+}
+
 static void
 ref_not_positive(const ckpi_q_run *r, const ckpi_q_vpar *p, float v, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a, size_t j)
 {
@@ -19,7 +35,7 @@ ref_not_positive(const ckpi_q_run *r, const ckpi_q_vpar *p, float v, int8_t *cod
     a->not_pos_p += (int64_t)((prow + r->pcol[j]) * p->vstep);
     code[j] = CKPI_VCODE_ZERO;
     t->rq[j] = f32_of(CKPI_F32_INF_BITS);
-    t->dead[j] = 1;
+    die(t, j);
     if (f32_bits(v) != 0)
         escape(t, j);
 }
@@ -40,8 +56,8 @@ ref_positive(const ckpi_q_run *r, const ckpi_q_vpar *p, float v, const int8_t *b
     a->csum += code[j];
     const uint32_t bits = f32_bits(v);
     const bool lost = f32_abs(nearest) > p->cmax || bits < p->bits_lo || bits > p->bits_hi;
-    t->dead[j] = lost;
     if (lost) {
+        die(t, j);
         escape(t, j);
         return;
     }
@@ -129,7 +145,7 @@ ckpi_q_ref_w(const ckpi_q_wpar *p, const float *w, float *wrec, int8_t *code, ck
 void
 ckpi_q_enc_v_ref(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, const int8_t *base, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a)
 {
-    t->n_esc = 0;
+    ckpi_q_tile_begin(t);
     ckpi_q_ref_v(r, p, v, base, code, t, a, 0, r->n);
 }
 

@@ -97,6 +97,7 @@ set_up(job *j, ckpi_scratch *ws, ckp_error *err)
     j->code = ckpi_scratch_get(ws, CKPI_Q_RUN + CKPI_Q_PAD);
     if (j->tile == NULL || j->table == NULL || j->code == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "quantizer: no memory for a tile");
+    j->tile->any_dead = true;            /* whatever is in its memory */
     set_params(j);
     return ckpi_q_walk_init(&j->walk, &j->in->grid, CKPI_Q_RQ, true, ws, err);
 }
@@ -107,8 +108,7 @@ field_without_v(const ckpi_q_run *r, ckpi_q_tile *t)
 {
     for (size_t k = 0; k < r->n; k++)
         t->rq[k] = (r->frow[r->spread ? k : 0] * 1.0f) * r->fcol[k];
-    memset(t->dead, 0, r->n);
-    t->n_esc = 0;
+    ckpi_q_tile_begin(t);
 }
 
 static ckp_status

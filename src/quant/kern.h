@@ -42,6 +42,7 @@ typedef struct ckpi_q_run {
 
 typedef struct ckpi_q_tile {
     float rq[CKPI_Q_RUN + CKPI_Q_PAD];       /* +Inf where v has code ZERO, which makes q = qhi */
+    bool any_dead;                           /* false: the next are all 0 */
     uint8_t dead[CKPI_Q_RUN + CKPI_Q_PAD];   /* 1: v is ZERO or escaped: m must be +0 or escape */
     uint16_t esc[CKPI_Q_RUN];                /* elements that escape, ascending; written by the kernel that just ran */
     size_t n_esc;
@@ -134,6 +135,9 @@ typedef struct ckpi_q_ops {
 
 /* Best that the CPU word allows; never NULL. */
 const ckpi_q_ops *ckpi_q_pick(uint32_t cpu);
+
+/* Before enc_v: no element is dead. */
+void ckpi_q_tile_begin(ckpi_q_tile *t);
 
 /* The reference on elements [at, at + n) of a run: what vector kernels call for tails and for groups with anything unusual in them. */
 void ckpi_q_ref_v(const ckpi_q_run *r, const ckpi_q_vpar *p, const float *v, const int8_t *base, int8_t *code, ckpi_q_tile *t, ckpi_q_acc *a,

@@ -83,7 +83,6 @@ V void stc(void *p, vi x)
     const __m128i w = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
     _mm_storel_epi64(p, _mm_packs_epi16(w, w));
 }
-V void stc_zero(void *p) { _mm_storel_epi64(p, _mm_setzero_si128()); }
 V vm zero_bytes(const void *p) { return eqi(ldc(p), _mm256_setzero_si256()); }
 
 V vf round_f16(vf x) { return _mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)); }

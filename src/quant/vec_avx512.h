@@ -87,7 +87,6 @@ V vf gather(const float *by_code, vi code) { return _mm512_i32gather_ps(_mm512_a
 /* int8 to lanes and back; codes fit. */
 V vi ldc(const void *p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(p)); }
 V void stc(void *p, vi x) { _mm_storeu_si128(p, _mm512_cvtepi32_epi8(x)); }
-V void stc_zero(void *p) { _mm_storeu_si128(p, _mm_setzero_si128()); }
 V vm zero_bytes(const void *p) { const __m128i x = _mm_loadu_si128(p); return _mm_testn_epi8_mask(x, x); }
 
 V vf round_f16(vf x) { return _mm512_cvtph_ps(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }

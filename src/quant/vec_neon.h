@@ -109,7 +109,6 @@ V vi ldc(const void *p)
 }
 V uint16x8_t halves(vi x) { return vcombine_u16(vmovn_u32(x.lo), vmovn_u32(x.hi)); }       /* the low 16 bits of each */
 V void stc(void *p, vi x) { vst1_u8(p, vmovn_u16(halves(x))); }
-V void stc_zero(void *p) { vst1_u8(p, vdup_n_u8(0)); }
 V vm zero_bytes(const void *p) { return eqi(ldc(p), seti(0)); }
 
 V float32x4_t round4_f16(float32x4_t x) { return vcvt_f32_f16(vcvt_f16_f32(x)); }

@@ -142,9 +142,11 @@ ckpi_q_walk_next(ckpi_q_walk *w, ckpi_q_run *r, size_t *at)
             r->pcol = w->run_pcol;
         }
     } else {
-        const size_t c = w->at % g->cols;
+        const size_t c = w->col;
         r->n = CKPI_MIN(CKPI_MIN(w->seg, g->cols - c), g->n - w->at);
-        row_factors(w, w->at / g->cols, 0, 1);
+        row_factors(w, w->row, 0, 1);
+        w->col = c + r->n < g->cols ? c + r->n : 0;
+        w->row += w->col == 0;
         if (g->col != NULL) {
             r->fcol += c;
             r->pcol += c;
