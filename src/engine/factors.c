@@ -54,14 +54,11 @@ static ckp_status
 sample_cols(const ckpi_fac *f, const float *v, int16_t *col, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
 {
     const size_t whole = f->n / f->cols, every = whole >= 8 * EVERY ? EVERY : 1, k = (whole + every - 1) / every;
-    float *x = ckpi_scratch_get(ws, k * f->cols * sizeof *x);
     int16_t *row = ckpi_scratch_get(ws, (k + 1) * sizeof *row);
 
-    if (x == NULL || row == NULL)
+    if (row == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "no memory for a sample of %zu rows", k);
-    for (size_t i = 0; i < k; i++)
-        memcpy(x + i * f->cols, v + i * every * f->cols, f->cols * sizeof *x);
-    return ckpi_quant_factors(x, false, k * f->cols, f->cols, row, col, ws, cpu, err);
+    return ckpi_quant_factors_apart(v, every * f->cols, false, k * f->cols, f->cols, row, col, ws, cpu, err);
 }
 
 /* Rows from a block of columns in their middle; *bias is what those columns are off the mean column by. */
@@ -69,18 +66,12 @@ static ckp_status
 sample_rows(const ckpi_fac *f, const float *v, const int16_t *col, int16_t *row, int32_t *bias, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
 {
     const size_t whole = f->n / f->cols, width = f->cols >= 16 * EVERY ? f->cols / EVERY / 16 * 16 : f->cols, at = (f->cols - width) / 2;
-    float *x = ckpi_scratch_get(ws, whole * width * sizeof *x);
-    int16_t *none = ckpi_scratch_get(ws, width * sizeof *none);
     int64_t sum = 0;
 
-    if (x == NULL || none == NULL)
-        return ckpi_fail(err, CKP_ENOMEM, "no memory for a sample of %zu rows", whole);
-    for (size_t i = 0; i < whole; i++)
-        memcpy(x + i * width, v + i * f->cols + at, width * sizeof *x);
     for (size_t j = 0; j < width; j++)
         sum += col[at + j];
     *bias = (int32_t)(sum / (int64_t)width);
-    return ckpi_quant_factors(x, false, whole * width, width, row, none, ws, cpu, err);
+    return ckpi_quant_factors_apart(v + at, f->cols, false, whole * width, width, row, NULL, ws, cpu, err);
 }
 
 static ckp_status

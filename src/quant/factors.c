@@ -79,6 +79,13 @@ ckp_status
 ckpi_quant_factors(const float *x, bool from_m, size_t n, size_t cols, int16_t *row, int16_t *col, ckpi_scratch *ws, uint32_t cpu,
                    ckp_error *err)
 {
+    return ckpi_quant_factors_apart(x, cols, from_m, n, cols, row, col, ws, cpu, err);
+}
+
+ckp_status
+ckpi_quant_factors_apart(const float *x, size_t stride, bool from_m, size_t n, size_t cols, int16_t *row, int16_t *col, ckpi_scratch *ws, uint32_t cpu,
+                         ckp_error *err)
+{
     if (cols == 0 || n > UINT32_MAX)
         return ckpi_fail(err, CKP_EINVAL, "factors: %zu elements in rows of %zu", n, cols);
     const size_t used = CKPI_MIN(cols, n);
@@ -93,7 +100,7 @@ ckpi_quant_factors(const float *x, bool from_m, size_t n, size_t cols, int16_t *
     const ckpi_q_ops *ops = ckpi_q_pick(cpu);
     const ckpi_fpenv env = ckpi_fp_enter();
     for (size_t i = 0, at = 0; at < n; i++, at += cols) {
-        row[i] = row_factor(ops, x + at, from_m, CKPI_MIN(cols, n - at), col == NULL ? NULL : &c);
+        row[i] = row_factor(ops, x + i * stride, from_m, CKPI_MIN(cols, n - at), col == NULL ? NULL : &c);
         if (col != NULL && i % FLUSH_ROWS == FLUSH_ROWS - 1)
             columns_flush(&c, used);
     }

@@ -80,6 +80,9 @@ void ckpi_escapes_free(ckpi_escapes *e);
    from_m: x is momentum; L = log2 |x| in 1/256 octave, rows clamped to +-126 octaves. */
 CKP_MUST_USE ckp_status ckpi_quant_factors(const float *x, bool from_m, size_t n, size_t cols, int16_t *row, int16_t *col /* NULL: blocks */,
                                            ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
+/* The same of rows that begin `stride` elements from each other, cols or more: n, a multiple of cols where they are more, counts their elements alone. */
+CKP_MUST_USE ckp_status ckpi_quant_factors_apart(const float *x, size_t stride, bool from_m, size_t n, size_t cols, int16_t *row, int16_t *col /* NULL: blocks */,
+                                           ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
 
 /* Sums that make model-wide numbers. All are integers, so that any order and any number of threads or ranks agree. */
 typedef struct ckpi_wstats {

@@ -143,12 +143,35 @@ test_squares(void **state)
         assert_true(abs(ckpi_quant_sq_exp(b)) <= 252);
 }
 
+/* A sample in its place has the factors that a copy of it has; rows are the same whether columns are asked for or not. */
+static void
+test_apart(void **state)
+{
+    enum { ROWS = 30, COLS = 70, STRIDE = 190 };
+    static float v[ROWS * STRIDE], copy[ROWS * COLS];
+    int16_t row[3][ROWS], col[2][COLS];
+    test_rng r = test_rng_new("apart");
+    ckpi_scratch *ws = ckpi_scratch_new();
+    (void)state;
+    for (size_t i = 0; i < CHECK_COUNT(v); i++)
+        v[i] = test_below(&r, 9) == 0 ? 0.0f : ldexpf((float)test_unit(&r), (int)test_below(&r, 40) - 60);
+    for (size_t i = 0; i < CHECK_COUNT(copy); i++)
+        copy[i] = v[i / COLS * STRIDE + i % COLS];
+    assert_ok(ckpi_quant_factors(copy, false, CHECK_COUNT(copy), COLS, row[0], col[0], ws, ckpi_cpu(), NULL));
+    assert_ok(ckpi_quant_factors_apart(v, STRIDE, false, CHECK_COUNT(copy), COLS, row[1], col[1], ws, ckpi_cpu(), NULL));
+    assert_ok(ckpi_quant_factors_apart(v, STRIDE, false, CHECK_COUNT(copy), COLS, row[2], NULL, ws, ckpi_cpu(), NULL));
+    assert_memory_equal(row[0], row[1], sizeof row[0]);
+    assert_memory_equal(row[0], row[2], sizeof row[0]);
+    assert_memory_equal(col[0], col[1], sizeof col[0]);
+    ckpi_scratch_free(ws);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_isa),       cmocka_unit_test(test_rank_one), cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_many_rows), cmocka_unit_test(test_squares),
+        cmocka_unit_test(test_many_rows), cmocka_unit_test(test_apart), cmocka_unit_test(test_squares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
