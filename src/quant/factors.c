@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "quant/num.h"
 
+#define FETCHED 1024        /* elements */
 #define FLUSH_ROWS 32768    /* |L| < 2^16: so many fit an int32 column sum */
 
 typedef struct columns {
@@ -75,6 +76,14 @@ row_factor(const ckpi_q_ops *ops, const float *x, bool from_m, size_t n, columns
     return from_m ? clamp(mean(sum, count), -126 * 256, 126 * 256) : clamp(mean(sum, count), CKPI_VROW_MIN, CKPI_VROW_MAX);
 }
 
+/* Rows of a sample are too far from each other for the hardware to see which comes next. */
+static void
+fetch(const float *row, size_t n)
+{
+    for (size_t j = 0; j < n; j += 16)
+        __builtin_prefetch(row + j);
+}
+
 ckp_status
 ckpi_quant_factors(const float *x, bool from_m, size_t n, size_t cols, int16_t *row, int16_t *col, ckpi_scratch *ws, uint32_t cpu,
                    ckp_error *err)
@@ -99,7 +108,11 @@ ckpi_quant_factors_apart(const float *x, size_t stride, bool from_m, size_t n, s
     }
     const ckpi_q_ops *ops = ckpi_q_pick(cpu);
     const ckpi_fpenv env = ckpi_fp_enter();
+    const size_t ahead = CKPI_MAX(FETCHED / cols, (size_t)1);
     for (size_t i = 0, at = 0; at < n; i++, at += cols) {
+        const size_t next = at + ahead * cols;
+        if (stride != cols && next < n)
+            fetch(x + (i + ahead) * stride, CKPI_MIN(cols, n - next));
         row[i] = row_factor(ops, x + i * stride, from_m, CKPI_MIN(cols, n - at), col == NULL ? NULL : &c);
         if (col != NULL && i % FLUSH_ROWS == FLUSH_ROWS - 1)
             columns_flush(&c, used);

@@ -28,6 +28,7 @@
 #define CKPI_Q_A2 -0x1.611f16p-2f
 #define CKPI_Q_PHASE_STEP 0x9e3779b9u
 #define CKPI_Q_PHASE_MUL 0xc2b2ae35u
+#define CKPI_Q_ERR_MAX 5792.0f      /* its square is below the next */
 #define CKPI_Q_SQ_MAX 0x1p25f       /* 64 vectors of a run fit a u32 lane */
 
 typedef struct ckpi_q_run {
