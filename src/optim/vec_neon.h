@@ -11,7 +11,6 @@ V v16 ld16(const float *p) { return (v16){{{bytes_at(p), bytes_at(p + 4), bytes_
 V vf look16(v16 t, vi i) { return asf((vi){entry_of(t.bytes, i.lo), entry_of(t.bytes, i.hi)}); }
 V v16 held16(v16 t) { return t; }
 
-#define SRA(a, k) ((vi){WORDS(vshrq_n_s32(SIGNED((a).lo), k)), WORDS(vshrq_n_s32(SIGNED((a).hi), k))})
 V vf rootf(vf a) { return BOTH1(vf, vsqrtq_f32, a); }
 V vf mul_add(vf a, vf b, vf c) { return BOTH3(vf, vfmaq_f32, c, a, b); }                 /* one rounding */
 V vf mul_sub(vf a, vf b, vf c) { return mul_add(a, b, BOTH1(vf, vnegq_f32, c)); }

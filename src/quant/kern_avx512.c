@@ -2,6 +2,7 @@
 /* The kernels for AVX-512. */
 #include "base/cpu.h"
 #if CKPI_X86
+#include <float.h>
 #include <math.h>
 #include "quant/num.h"
 #include "quant/vec_avx512.h"

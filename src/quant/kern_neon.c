@@ -2,6 +2,7 @@
 /* The kernels for NEON. */
 #include "base/cpu.h"
 #if CKPI_ARM
+#include <float.h>
 #include <math.h>
 #include "quant/num.h"
 #include "quant/vec_neon.h"

@@ -60,6 +60,7 @@ V vi maxu(vi a, vi b) { return BOTH2(vi, vmaxq_u32, a, b); }
 V vi addb(vi a, vi b) { return (vi){OF_BYTES(vaddq_u8(BYTES(a.lo), BYTES(b.lo))), OF_BYTES(vaddq_u8(BYTES(a.hi), BYTES(b.hi)))}; }
 V vi subb(vi a, vi b) { return (vi){OF_BYTES(vsubq_u8(BYTES(a.lo), BYTES(b.lo))), OF_BYTES(vsubq_u8(BYTES(a.hi), BYTES(b.hi)))}; }
 #define SLL(a, k) ((vi){vshlq_n_u32((a).lo, k), vshlq_n_u32((a).hi, k)})
+#define SRA(a, k) ((vi){WORDS(vshrq_n_s32(SIGNED((a).lo), k)), WORDS(vshrq_n_s32(SIGNED((a).hi), k))})
 #define SRL(a, k) ((vi){vshrq_n_u32((a).lo, k), vshrq_n_u32((a).hi, k)})
 
 V vm eqi(vi a, vi b) { return BOTH2(vm, vceqq_u32, a, b); }
