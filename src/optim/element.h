@@ -137,7 +137,7 @@ ckpi_o_element(const ckpi_o_par *par, uint32_t e22, uint32_t z, uint32_t c, floa
 CKPI_O_FN bool
 ckpi_o_room_is_plain(const ckpi_o_par *par, uint32_t row)
 {
-    return row + CKPI_O_COL - 1 + ((par->vtop + 1) >> par->vmant) <= 127 + 44;       /* CKPI_O_V_PLAIN */
+    return row + CKPI_O_COL - 1 + ((par->vtop + 1) >> par->vmant) <= ckpi_o_bits(CKPI_O_V_PLAIN) >> 23;
 }
 
 /* Octaves to add to a row's factor. */

@@ -19,7 +19,7 @@ typedef struct ckpi_q_walk {
     bool spread;
     float inv_step, k0;             /* 1/vstep; A0 * S */
     size_t at, seg;                 /* next element; length of a run inside a row */
-    size_t row, col;                /* of the next element, where rows are not spread */
+    size_t row, col;                /* at / cols and at % cols, where rows are not spread: two divisions a run were 2 % of a save's stall */
     const float *fcol, *pcol;       /* of the columns, or of one run of equal ones */
     float *frow, *krow, *prow;      /* of the run at hand */
     float *run_fcol, *run_pcol;     /* spread, with columns */
