@@ -167,16 +167,20 @@ run_all(const cli_convert *c, const cli_args *a, const cli_job *job)
 {
     cli_json j = {0};
     int first = CLI_OK;
+    size_t i = 0;
 
     if (a->json)
         cli_json_open(&j, NULL, '[');
-    for (size_t i = 0; i < a->n_arg && cli_signal() == 0; i++) {
+    for (; i < a->n_arg && cli_signal() == 0; i++) {
         const int code = job[i].code == CLI_OK ? convert_one(c, a, &job[i], &j) : job[i].code;
         if (first == CLI_OK)
             first = code;
     }
     if (a->json)
         cli_json_close(&j, ']');
+    /* between two files nobody has told it yet */
+    if (i < a->n_arg && first == CLI_OK)
+        first = cli_fail(128 + cli_signal(), "stopped by a signal before %s.", job[i].in);
     return first;
 }
 

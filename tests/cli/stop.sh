@@ -42,6 +42,31 @@ for i in $(seq 40); do
     [ $rc = 143 ] && grep -q '; nothing was written' err && clean=$((clean + 1))
 done
 echo "$clean clean ends"
+echo "-- between two files: the first one's summary finds a full pipe"
+mkdir two
+cp m.safetensors two/a.safetensors
+cp m.safetensors two/b.safetensors
+mkfifo full
+exec 4<>full
+python3 -c 'import os; os.set_blocking(4, False)
+try:
+    while os.write(4, b"." * 4096): pass
+except BlockingIOError: os.set_blocking(4, True)'
+ckpress compress two/a.safetensors two/b.safetensors 2>&4 &
+pid=$!
+for _ in $(seq 400); do [ -e two/a.ckp ] && break; sleep 0.05; done
+sleep 0.5
+kill -TERM $pid
+cat <&4 >said &
+cat=$!
+rc=0
+wait $pid || rc=$?
+echo "exit $rc"
+sleep 0.2
+kill $cat
+exec 4>&-
+tr -d '.' <said | grep -o 'stopped by a signal before two/b' || true
+files two
 files out
 code timeout -k 20 5 ckpress info silent
 code timeout -k 20 5 ckpress verify silent
