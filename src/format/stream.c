@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
+#include "base/bytes.h"
 #include "base/fail.h"
 #include "base/limits.h"
 #include "format/cover.h"
@@ -15,6 +16,10 @@
 #include "format/header.h"
 #include "format/prelude.h"
 #include "format/scan.h"
+
+/* What salvage may read to find frames: this, and so many times the file. */
+#define SCAN_FREE ((uint64_t)64 << 20)
+#define SCAN_TIMES 16u
 
 struct ckpi_fmt_stream {
     ckpi_reader *r;              /* the caller's */
@@ -28,6 +33,7 @@ struct ckpi_fmt_stream {
     ckpi_cover cover;
     size_t n_chunks;
     bool lost;                   /* something was skipped: the index cannot match any more */
+    uint64_t scan_left;          /* bytes that looking for frames may still read */
     bool done;
 };
 
@@ -44,6 +50,15 @@ ckpi_fmt_stream_free(ckpi_fmt_stream *s)
     free(s);
 }
 
+static uint64_t
+scan_budget(ckpi_reader *r)
+{
+    uint64_t size = 0;
+    if (ckpi_reader_seekable(r) && ckpi_reader_size(r, &size, NULL) != CKP_OK)
+        size = 0;
+    return SCAN_FREE + CKPI_MIN(size, UINT64_MAX / (2 * SCAN_TIMES)) * SCAN_TIMES;
+}
+
 ckp_status
 ckpi_fmt_stream_open(ckpi_fmt_stream **out, ckpi_reader *r, ckp_error *err)
 {
@@ -53,6 +68,7 @@ ckpi_fmt_stream_open(ckpi_fmt_stream **out, ckpi_reader *r, ckp_error *err)
         return ckpi_fail(err, CKP_ENOMEM, "stream: out of memory");
     s->r = r;
     s->heads.max = CKPI_MAX_INDEX;
+    s->scan_left = scan_budget(r);
     const ckp_status st = ckpi_prelude_read(&s->front, r, &s->tree_status, &s->tree_error);
     s->pos = s->front.end;
     if (st != CKP_OK) {
@@ -158,6 +174,9 @@ accept(ckpi_fmt_stream *s, const ckpi_chunk *c, ckp_error *err)
         const ckp_status st = ckpi_buf_status(&s->heads, err, "index");
         if (st != CKP_OK)
             return st;
+        /* Whole tensors cost a head almost nothing; but each can be whole only once. */
+        if (s->cover.n + c->n_pieces > s->front.table->n + s->heads.len)
+            return ckpi_fail_at(err, CKP_ECORRUPT, s->pos, "frame: more pieces than its table has tensors");
         if (!ckpi_cover_add(&s->cover, c->piece, c->n_pieces, c->decoded_hash))
             return ckpi_fail(err, CKP_ENOMEM, "stream: out of memory");
     }
@@ -277,7 +296,7 @@ step_over(ckpi_fmt_stream *s, const ckpi_chunk *c, ckp_status st, uint64_t *skip
         return CKP_OK;
     }
     bool found;
-    st = ckpi_scan(s->r, s->pos + 1, &s->pos, &found, err);
+    st = ckpi_scan(s->r, s->pos + 1, &s->scan_left, &s->pos, &found, err);
     s->done = st == CKP_OK && !found;
     return st;
 }

@@ -4,6 +4,7 @@
 #include "fixture.h"
 #include "format/frame.h"
 #include "format/header.h"
+#include "format/scan.h"
 #include "format/section.h"
 #include "format/zpack.h"
 #include "harness/failalloc.h"
@@ -312,6 +313,71 @@ test_runs_are_short(void **state)
     ckpi_table_free(t);
 }
 
+/* The same few bytes, claiming all tensors, again and again: as many pieces as the table can have are kept, and no more. */
+static void
+test_frames_that_claim_all(void **state)
+{
+    (void)state;
+    enum { TENSORS = 400, TIMES = 200 };
+    ckpi_table *t = many(TENSORS);
+    ckpi_piece p[TENSORS];
+    ckpi_buf file = CKPI_BUF_INIT;
+    ckpi_writer *w;
+    ckpi_fmt_writer *fw;
+    ckpi_fmt_file *f = NULL;
+    ckpi_reader *r;
+    uint64_t skipped = 0;
+    size_t seen, kept = 0;
+    ckp_error err;
+    for (uint32_t i = 0; i < TENSORS; i++)
+        p[i] = (ckpi_piece){i, 0, 1};
+    ckpi_chunk c = {.codec = 2, .dtype = CKP_U8, .piece = p, .n_pieces = TENSORS};
+    assert_ok(ckpi_writer_mem(&w, &file, NULL));
+    assert_ok(ckpi_fmt_writer_new(&fw, w, &(ckpi_file_info){0}, t, NULL, 0, NULL, NULL, 0, NULL));
+    for (int i = 0; i < TIMES; i++)
+        assert_ok(ckpi_fmt_writer_chunk(fw, &c, NULL));
+    ckpi_fmt_writer_free(fw);
+    assert_ok(ckpi_writer_finish(w, NULL));
+    ckpi_writer_free(w);
+    assert_status(fx_stream_all(file.data, file.len, false, &seen, &skipped, &err), CKP_ECORRUPT);
+    assert_non_null(strstr(err.text, "more pieces than its table has tensors"));
+    assert_ok(ckpi_reader_mem(&r, file.data, file.len, "m", NULL));
+    assert_ok(ckpi_fmt_salvage(&f, r, NULL, &skipped, &err));
+    for (size_t i = 0; i < f->n_chunks; i++)
+        kept += f->chunk[i].n_pieces;
+    assert_in_range(kept, TENSORS, TENSORS + file.len);
+    assert_true(skipped != 0);
+    ckpi_fmt_close(f);
+    ckpi_table_free(t);
+    ckpi_buf_free(&file);
+}
+
+/* Heads that look right and claim two megabytes each: what may be read to find that out runs out, and is paid once. */
+static void
+test_scan_has_an_end(void **state)
+{
+    (void)state;
+    enum { HEADS = 2000, HEAD = 13 };
+    ckpi_buf b = CKPI_BUF_INIT;
+    ckpi_reader *r;
+    uint64_t left = 8u << 20, place;
+    bool found;
+    for (int i = 0; i < HEADS; i++) {
+        uint8_t *p = ckpi_buf_extend(&b, HEAD);
+        assert_non_null(p);
+        memset(p, 0, HEAD);
+        memcpy(p, CKPI_WIRE_FRAME, 4);
+        ckpi_st32(p + 4, CKPI_MAX_FRAME_HEAD);
+        p[12] = CKP_U8;
+    }
+    assert_ok(ckpi_reader_mem(&r, b.data, b.len, "m", NULL));
+    assert_ok(ckpi_scan(r, 0, &left, &place, &found, NULL));
+    assert_false(found);
+    assert_true(left < CKPI_MAX_FRAME_HEAD);
+    ckpi_reader_free(r);
+    ckpi_buf_free(&b);
+}
+
 static void
 test_piece_lies(void **state)
 {
@@ -355,7 +421,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_feature_bits),   cmocka_unit_test(test_header_numbers),    cmocka_unit_test(test_header_profile), cmocka_unit_test(test_giant_claim),
         cmocka_unit_test(test_section_heads),  cmocka_unit_test(test_section_lies),      cmocka_unit_test(test_unbelievable_ratio),
-        cmocka_unit_test(test_piece_lists),    cmocka_unit_test(test_runs_are_short),    cmocka_unit_test(test_piece_lies),
+        cmocka_unit_test(test_piece_lists),    cmocka_unit_test(test_runs_are_short),    cmocka_unit_test(test_frames_that_claim_all), cmocka_unit_test(test_scan_has_an_end), cmocka_unit_test(test_piece_lies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
