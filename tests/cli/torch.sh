@@ -114,6 +114,41 @@ torch.save({"x": Evil()}, "evil.pt")
 torch.save({"x": Evil()}, "evil-legacy.pt", _use_new_zipfile_serialization=False)
 P
 for name in evil evil-legacy; do code ckpress compress $name.pt | sed -E 's/byte [0-9]+/byte N/g; s/: pickle[^:]*:/: pickle:/'; done
+echo "-- small files that stand for huge ones"
+"$torch" - <<'P'
+import torch
+torch.save({"x": torch.zeros(1).expand(2**50)}, "wide.pt")
+torch.save({"x": torch.ones(3, 1).expand(3, 70)}, "repeated.pt")
+x = torch.zeros(2)
+for _ in range(16):
+    x = {1: x, "1": x}
+torch.save(x, "names.pt")
+torch.save({1: torch.ones(2), "1": torch.zeros(2)}, "pair.pt")
+P
+code ckpress compress wide.pt | sed 's/byte [0-9]*/byte N/g'
+ckpress compress -q repeated.pt pair.pt
+ckpress decompress -q repeated.ckp -o back/repeated.pt
+ckpress decompress -q pair.ckp -o back/pair.pt
+"$torch" check_pt.py repeated.pt back/repeated.pt pair.pt back/pair.pt
+code timeout 20 ckpress compress names.pt
+echo "-- tied weights: in salvage, and from a pipe"
+"$torch" - <<'P'
+import torch
+w = torch.randn(300, 20)
+torch.save({"wte.weight": w, "lm_head.weight": w, "bias": torch.randn(20).bfloat16()}, "tied.pt")
+torch.save({"z": torch.randn(5).bfloat16(), "a": torch.randn(7), "0": torch.randn(0)}, "untied.pt")
+P
+ckpress compress -q tied.pt untied.pt
+code ckpress salvage tied.ckp -o tied
+cat untied.ckp | ckpress decompress -q - -o untied.safetensors
+code sh -c 'cat tied.ckp | ckpress decompress -q - -o tied.safetensors'
+python3 - <<'P'
+import json
+for name in "tied/salvaged", "untied":
+    raw = open(name + ".safetensors", "rb").read()
+    n = int.from_bytes(raw[:8], "little")
+    print(name, {k: v["data_offsets"] for k, v in json.loads(raw[8 : 8 + n]).items()})
+P
 head -c 3000 s.pt >cut.pt
 quiet_code ckpress compress cut.pt
 ls pwned 2>/dev/null || echo "nothing was run"

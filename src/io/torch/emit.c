@@ -13,13 +13,15 @@
 #include "io/torch/torch.h"
 #include "state/utf8.h"
 
+#define VIEWS_MAX ((uint64_t)64 << 30)           /* a minute's work */
 #define DEPTH_MAX (CKPI_MAX_TREE_DEPTH - 8)      /* named values nest a little deeper than the pickle does */
 
 typedef struct emitter {
     ckpi_foreign *f;
     ckp_state *s;
     ckpi_path path;
-    uint64_t budget;           /* bytes of tree that may still be written */
+    uint64_t budget;           /* bytes of tree and of names that may still be written */
+    uint64_t beyond;           /* bytes that views may still have beyond what their storages hold */
     ckpi_hindex views;         /* hash of a source -> state index, to find aliases */
     unsigned depth;
     ckp_error *err;
@@ -28,13 +30,19 @@ typedef struct emitter {
 static ckp_status value(emitter *e, ckpi_pv *v);
 
 static ckp_status
-put(emitter *e, const ckp_tree_node *node)
+pay(emitter *e, uint64_t cost)
 {
-    const uint64_t cost = 16 + node->len + node->name_len;
     if (cost > e->budget)
         return ckpi_fail(e->err, CKP_ELIMIT, "pickle: its repeated references unfold to far more than it holds");
     e->budget -= cost;
-    return ckp_state_tree_put(e->s, node, e->err);
+    return CKP_OK;
+}
+
+static ckp_status
+put(emitter *e, const ckp_tree_node *node)
+{
+    const ckp_status st = pay(e, 16 + node->len + node->name_len);
+    return st == CKP_OK ? ckp_state_tree_put(e->s, node, e->err) : st;
 }
 
 static ckp_status
@@ -135,6 +143,26 @@ note_alias(emitter *e, const ckpi_source *src, uint32_t index)
     return ckpi_hindex_put(&e->views, hash, index) ? CKP_OK : no_memory(e);
 }
 
+/* The name of the tensor at hand, in *name. Names that were taken are paid for: each was looked for. */
+static ckp_status
+name_of(emitter *e, char **name)
+{
+    unsigned tried = 0;
+    *name = ckpi_path_name(&e->path, e->s, &e->f->arena, &tried);
+    return *name != NULL ? pay(e, (1 + (uint64_t)tried) * strlen(*name)) : no_memory(e);
+}
+
+/* A view that repeats elements is coded with all of them. */
+static ckp_status
+pay_view(emitter *e, const ckpi_source *src)
+{
+    uint64_t bytes = 0;
+    if (!ckpi_dtype_bytes(src->dtype, src->numel, &bytes) || (bytes > src->span_bytes && bytes - src->span_bytes > e->beyond))
+        return ckpi_fail(e->err, CKP_ELIMIT, "pickle: views that repeat the elements of their storages come to more than %llu GiB", (unsigned long long)(VIEWS_MAX >> 30));
+    e->beyond -= bytes > src->span_bytes ? bytes - src->span_bytes : 0;
+    return CKP_OK;
+}
+
 static ckpi_source *
 source_of(emitter *e, const ckpi_ptensor *t, const char *name)
 {
@@ -165,19 +193,24 @@ static ckp_status
 torch_tensor(emitter *e, const ckpi_ptensor *t)
 {
     uint32_t index;
-    char *name = ckpi_path_name(&e->path, e->s, &e->f->arena);
-    ckpi_source *src = name != NULL ? source_of(e, t, name) : NULL;
-    if (src == NULL)
-        return no_memory(e);
+    char *name = NULL;
+    ckp_status st = name_of(e, &name);
+    ckpi_source *src = st == CKP_OK ? source_of(e, t, name) : NULL;
+    if (st == CKP_OK && src == NULL)
+        st = no_memory(e);
+    if (st != CKP_OK)
+        return st;
     ckp_tensor view = CKP_TENSOR_INIT;
     view.dtype = t->dtype->dt;
     view.ndim = t->ndim;
     view.shape = t->shape;
     view.pull = ckpi_source_pull;
     view.pull_user = src;
-    ckp_status st = add(e, name, &view, &index);
+    st = add(e, name, &view, &index);
     if (st == CKP_OK)
         st = note_alias(e, src, index);
+    if (st == CKP_OK && e->s->t[index].alias_of == CKPI_NO_TENSOR)
+        st = pay_view(e, src);
     if (st == CKP_OK && t->dtype->opaque) {
         char text[32] = "torch.";
         st = put_named_pair(e, "torch.dtype", 2);
@@ -207,26 +240,28 @@ static ckp_status
 memory_tensor(emitter *e, const ckpi_parray *a, ckp_dtype dt, unsigned ndim, const uint64_t *shape, const int64_t *strides)
 {
     uint32_t index;
-    const char *name = ckpi_path_name(&e->path, e->s, &e->f->arena);
-    if (name == NULL)
-        return no_memory(e);
+    char *name = NULL;
+    ckp_status st = name_of(e, &name);
+    if (st != CKP_OK)
+        return st;
     ckp_tensor view = CKP_TENSOR_INIT;
     view.dtype = dt;
     view.ndim = ndim;
     view.shape = shape;
     view.strides = strides;
     view.data = a->data;
-    const ckp_status st = add(e, name, &view, &index);
+    st = add(e, name, &view, &index);
     return st == CKP_OK ? put_tensor(e, index, CKP_AS_NUMPY) : st;
 }
 
+/* In words without a sign: where an array is empty its other extents may have any product. */
 static void
 fortran_strides(const ckpi_parray *a, int64_t strides[CKPI_MAX_DIMS])
 {
-    int64_t step = 1;
+    uint64_t step = 1;
     for (unsigned i = 0; i < a->ndim; i++) {
-        strides[i] = step;
-        step *= (int64_t)CKPI_MAX(a->shape[i], 1u);
+        strides[i] = (int64_t)step;
+        step *= CKPI_MAX(a->shape[i], 1u);
     }
 }
 
@@ -552,7 +587,7 @@ value(emitter *e, ckpi_pv *v)
 ckp_status
 ckpi_pt_emit(ckpi_foreign *f, const ckpi_pickle *p, ckpi_pv *root, ckp_error *err)
 {
-    emitter e = {.f = f, .s = f->state, .budget = ((uint64_t)1 << 20) + 64 * (uint64_t)p->len, .err = err};
+    emitter e = {.f = f, .s = f->state, .budget = ((uint64_t)1 << 20) + 64 * (uint64_t)p->len, .beyond = VIEWS_MAX, .err = err};
     const ckp_status st = value(&e, root);
     ckpi_buf_free(&e.path.text);
     ckpi_hindex_free(&e.views);

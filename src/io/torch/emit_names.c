@@ -113,7 +113,7 @@ cut(const uint8_t *s, size_t n, char *name)
 }
 
 char *
-ckpi_path_name(const ckpi_path *path, const ckp_state *s, ckpi_io_arena *a)
+ckpi_path_name(const ckpi_path *path, const ckp_state *s, ckpi_io_arena *a, unsigned *tried)
 {
     char name[CKPI_MAX_NAME + 1];
     size_t n = 6;
@@ -124,7 +124,7 @@ ckpi_path_name(const ckpi_path *path, const ckp_state *s, ckpi_io_arena *a)
     else
         n = cut(path->text.data, path->text.len, name);
     name[n] = 0;
-    for (unsigned k = 2; ckpi_state_find(s, name) != CKPI_NO_TENSOR; k++)
-        (void)snprintf(name + n, sizeof name - n, "~%u", k);
+    for (*tried = 0; ckpi_state_find(s, name) != CKPI_NO_TENSOR; ++*tried)
+        (void)snprintf(name + n, sizeof name - n, "~%u", *tried + 2);
     return ckpi_io_arena_copy(a, name, strlen(name));
 }

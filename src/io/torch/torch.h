@@ -18,6 +18,6 @@ void ckpi_path_push(ckpi_path *path, const ckpi_pv *key, uint64_t index, size_t 
 void ckpi_path_push_index(ckpi_path *path, uint64_t index, size_t *mark);
 void ckpi_path_push_text(ckpi_path *path, const char *text, size_t *mark);
 void ckpi_path_pop(ckpi_path *path, size_t mark);
-/* The path as a tensor's name that no other tensor of the state has; NUL-terminated, in the arena. NULL on lack of memory. */
-char *ckpi_path_name(const ckpi_path *path, const ckp_state *s, ckpi_io_arena *a);
+/* The path as a tensor's name that no other tensor of the state has; NUL-terminated, in the arena. *tried: names that were taken. NULL on lack of memory. */
+char *ckpi_path_name(const ckpi_path *path, const ckp_state *s, ckpi_io_arena *a, unsigned *tried);
 #endif
