@@ -6,6 +6,9 @@
 #include "base/fail.h"
 #include "base/limits.h"
 
+/* A tree of a million values may come out of a kilobyte. */
+#define NODES_MAX ((size_t)1 << 25)
+
 typedef struct open_node { uint32_t at; uint64_t left; } open_node;
 
 uint64_t
@@ -61,10 +64,12 @@ ckpi_nodes_load(ckpi_nodes *out, const void *tree, size_t len, ckp_error *err)
     *out = (ckpi_nodes){0};
     ckp_tree_reader_init(&r, tree, len);
     while ((st = ckp_tree_next(&r, &n, err)) == CKP_OK) {
-        if (out->n >= UINT32_MAX - 1 || !add(out, &cap, &n)) {
+        if (out->n >= NODES_MAX)
+            st = ckpi_fail(err, CKP_ELIMIT, "state tree: more than %zu values", NODES_MAX);
+        else if (!add(out, &cap, &n))
             st = ckpi_fail(err, CKP_ENOMEM, "state tree: out of memory");
+        if (st != CKP_OK)
             break;
-        }
         if (depth > 0)
             open[depth - 1].left--;
         /* The reader bounds the depth. */
