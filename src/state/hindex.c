@@ -10,11 +10,22 @@ ckpi_hindex_free(ckpi_hindex *ix)
     *ix = (ckpi_hindex){0};
 }
 
+/*
+ * Where looking for a hash begins. Names come from files, and hashes are everybody's: names whose hashes end alike are easily found. Where the
+ * slots lie in memory is not known to who made a file, so what clashes here is not known either.
+ */
+static size_t
+home(const ckpi_hslot *slot, size_t cap, uint64_t hash)
+{
+    const uint64_t mixed = (hash ^ (uint64_t)(uintptr_t)slot) * 0x9e3779b97f4a7c15u;
+    return (size_t)((mixed >> 32) * cap >> 32);      /* its top bits: all bits of the hash weigh there */
+}
+
 /* Linear probing: there is always a free slot, as a third stays empty. */
 static void
 insert(ckpi_hslot *slot, size_t cap, uint64_t hash, uint32_t row1)
 {
-    size_t i = (size_t)hash & (cap - 1);
+    size_t i = home(slot, cap, hash);
     while (slot[i].row1 != 0)
         i = (i + 1) & (cap - 1);
     slot[i] = (ckpi_hslot){hash, row1};
@@ -27,9 +38,15 @@ grow(ckpi_hindex *ix)
     ckpi_hslot *slot = ckpi_calloc(cap, sizeof *slot);
     if (slot == NULL)
         return false;
-    for (size_t i = 0; i < ix->cap; i++)
-        if (ix->slot[i].row1 != 0)
-            insert(slot, cap, ix->slot[i].hash, ix->slot[i].row1);
+    /* from a free slot on: rows of one hash stay in the order in which they came */
+    size_t from = 0;
+    while (from < ix->cap && ix->slot[from].row1 != 0)
+        from++;
+    for (size_t k = 0; k < ix->cap; k++) {
+        const ckpi_hslot *s = &ix->slot[(from + k) & (ix->cap - 1)];
+        if (s->row1 != 0)
+            insert(slot, cap, s->hash, s->row1);
+    }
     free(ix->slot);
     ix->slot = slot;
     ix->cap = cap;
@@ -50,7 +67,7 @@ uint32_t
 ckpi_hindex_next(const ckpi_hindex *ix, uint64_t hash, size_t *probe)
 {
     while (ix->cap != 0) {
-        const ckpi_hslot *s = &ix->slot[((size_t)hash + *probe) & (ix->cap - 1)];
+        const ckpi_hslot *s = &ix->slot[(home(ix->slot, ix->cap, hash) + *probe) & (ix->cap - 1)];
         if (s->row1 == 0)
             break;
         ++*probe;

@@ -36,6 +36,30 @@ test_equal_hashes(void **state)
     ckpi_hindex_free(&ix);
 }
 
+/* Hashes that end alike, as whoever makes a file can choose them, are found in a few steps each, and after growth in the order in which they came. */
+static void
+test_alike(void **state)
+{
+    (void)state;
+    enum { N = 20000, EQUAL = 20 };
+    ckpi_hindex ix = {0};
+    size_t steps = 0;
+    for (uint32_t i = 0; i < N; i++)
+        assert_true(ckpi_hindex_put(&ix, i % 1000 < EQUAL ? 5 : (uint64_t)i << 44, i));
+    for (uint32_t i = 0; i < N; i++) {
+        size_t at = 0;
+        if (i % 1000 >= EQUAL)
+            assert_int_equal(ckpi_hindex_next(&ix, (uint64_t)i << 44, &at), i);
+        steps += at;
+    }
+    assert_true(steps < 100 * (size_t)N);
+    size_t at = 0;
+    uint32_t before = 0;
+    for (uint32_t row, n = 0; (row = ckpi_hindex_next(&ix, 5, &at)) != CKPI_HINDEX_NONE; before = row, n++)
+        assert_true(n == 0 || row > before);
+    ckpi_hindex_free(&ix);
+}
+
 static void
 test_no_memory(void **state)
 {
@@ -57,6 +81,7 @@ test_no_memory(void **state)
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_equal_hashes), cmocka_unit_test(test_no_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_equal_hashes), cmocka_unit_test(test_alike),
+                                       cmocka_unit_test(test_no_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
