@@ -17,7 +17,7 @@
 typedef struct haves {
     ckpi_give_range *r;
     size_t n, cap;
-    const uint32_t *next;        /* by tensor: the next one that lies in the same chunks, or CKPI_NO_TENSOR */
+    const uint32_t *next;        /* by tensor: the next one that comes from the same elements, or CKPI_NO_TENSOR */
 } haves;
 
 static bool
@@ -77,21 +77,27 @@ note_chunk(void *user, const ckpi_chunk *c, const void *bytes, ckp_error *err)
     return CKP_OK;
 }
 
-/* Masters with their copies, in lists. */
+static void
+put_after(uint32_t *next, uint32_t i, uint32_t after)
+{
+    if (after == CKPI_NO_TENSOR)
+        return;
+    next[i] = next[after];
+    next[after] = i;
+}
+
+/* Masters with their copies, and all with their aliases, in lists that begin with what is stored. */
 static uint32_t *
-link_copies(const ckpi_table *t)
+link_same(const ckpi_table *t)
 {
     uint32_t *next = ckpi_malloc(t->n + 1, sizeof *next);
 
     for (size_t i = 0; next != NULL && i < t->n; i++)
         next[i] = CKPI_NO_TENSOR;
-    for (size_t i = 0; next != NULL && i < t->n; i++) {
-        const uint32_t master = t->rec[i].copy_of;
-        if (master == CKPI_NO_TENSOR)
-            continue;
-        next[i] = next[master];
-        next[master] = (uint32_t)i;
-    }
+    for (uint32_t i = 0; next != NULL && i < t->n; i++)
+        put_after(next, i, t->rec[i].copy_of);
+    for (uint32_t i = 0; next != NULL && i < t->n; i++)
+        put_after(next, i, t->rec[i].alias_of);
     return next;
 }
 
@@ -100,7 +106,7 @@ static ckp_status
 prove(const ckp_checkpoint *ck, haves *h, ckp_error *err)
 {
     ckpi_ctx *ctx = NULL;
-    uint32_t *next = link_copies(ck->lin->table);
+    uint32_t *next = link_same(ck->lin->table);
 
     h->next = next;
     ckp_status st = next != NULL ? ckpi_ctx_new(&ctx, 1, false, err) : ckpi_fail(err, CKP_ENOMEM, "salvage: no memory");
@@ -280,8 +286,7 @@ tell(const ckp_checkpoint *ck, const haves *h, void (*fn)(void *user, const char
         uint64_t got = 0;
         for (; k < h->n && h->r[k].tensor == i; k++)
             got += h->r[k].count;
-        if (t->rec[i].alias_of == CKPI_NO_TENSOR)
-            fn(user, t->rec[i].name, got, t->rec[i].numel);
+        fn(user, t->rec[i].name, got, t->rec[i].numel);
     }
 }
 
