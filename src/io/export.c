@@ -54,10 +54,10 @@ end(ckpi_export *e, ckp_error *err)
     return e->ops->end != NULL ? e->ops->end(e, i, err) : CKP_OK;
 }
 
-static bool
-wants(const ckpi_export *e, uint32_t i)
+bool
+ckpi_export_wants(const ckpi_export *e, uint32_t i)
 {
-    if (i >= e->n || e->fed[i])
+    if (i >= e->n || e->fed[i] || e->now != UINT32_MAX)
         return false;
     if (e->fixed)
         return ckpi_export_next(e) == i;
@@ -70,7 +70,7 @@ ckpi_export_begin(ckpi_export *e, uint32_t i, ckp_error *err)
     if (e->now != UINT32_MAX)
         return ckpi_fail(err, CKP_ESTATE, "export: '%s' is not complete, %llu bytes are missing", e->t[e->now].name,
                          (unsigned long long)e->left);
-    if (!wants(e, i))
+    if (!ckpi_export_wants(e, i))
         return ckpi_fail(err, CKP_ESTATE, "export: '%s' is not what comes next", i < e->n ? e->t[i].name : "?");
     e->fed[i] = 1;
     e->now = i;

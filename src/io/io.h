@@ -99,6 +99,8 @@ CKP_MUST_USE ckp_status ckpi_export_st_same(ckpi_export **out, ckpi_writer *w, c
 CKP_MUST_USE ckp_status ckpi_export_st_new(ckpi_export **out, ckpi_writer *w, const ckpi_out_tensor *t, size_t n, ckp_error *err);
 /* The same with {"format": format} as its metadata, which readers of model weights ask for; NULL: none. */
 CKP_MUST_USE ckp_status ckpi_export_st_format(ckpi_export **out, ckpi_writer *w, const char *format, const ckpi_out_tensor *t, size_t n, ckp_error *err);
+/* A fresh one in the order of t, for data that come in that order and once each: aliases are refused (CKP_EUNSUPPORTED). */
+CKP_MUST_USE ckp_status ckpi_export_st_as_given(ckpi_export **out, ckpi_writer *w, const ckpi_out_tensor *t, size_t n, ckp_error *err);
 /* Appends the index of a model's weights in several safetensors files ("weight_map"): tensor i lies in file[i]. total: bytes of all tensors. */
 CKP_MUST_USE ckp_status ckpi_st_index(ckpi_buf *out, const ckpi_out_tensor *t, const char *const *file, size_t n, uint64_t total, ckp_error *err);
 /*
@@ -112,6 +114,8 @@ CKP_MUST_USE ckp_status ckpi_export_pt(ckpi_export **out, ckpi_writer *w, const 
 uint32_t ckpi_export_next(const ckpi_export *e);
 /* All tensors that have data of their own in this file, in the preferred order; valid while e lives. */
 const uint32_t *ckpi_export_order(const ckpi_export *e, size_t *n);
+/* Whether ckpi_export_begin would take tensor i now. */
+bool ckpi_export_wants(const ckpi_export *e, uint32_t i);
 /* Starts tensor i. CKP_ESTATE: the one before is not complete, i has no data of its own, was fed already, or is out of order. */
 CKP_MUST_USE ckp_status ckpi_export_begin(ckpi_export *e, uint32_t i, ckp_error *err);
 /* Begins (and so ends) all tensors without bytes that come next in the preferred order. */

@@ -35,8 +35,9 @@ archive_name(const char *out, char name[64])
         (void)memcpy(name, "archive", 8);
 }
 
+/* pipe: tensors come in the table's order, once each. */
 static ckp_status
-open_export(target *x, ckpi_writer *w, const char *out, const void *tree, size_t tree_len, ckp_error *err)
+open_export(target *x, ckpi_writer *w, const char *out, bool pipe, const void *tree, size_t tree_len, ckp_error *err)
 {
     const void *header = NULL;
     size_t header_len = 0;
@@ -47,6 +48,8 @@ open_export(target *x, ckpi_writer *w, const char *out, const void *tree, size_t
         return ckpi_export_st_same(&x->e, w, header, header_len, x->sub.tensor, x->sub.n, err);
     if (st != CKP_OK && st != CKP_ENOTFOUND)
         return st;
+    if (ends_with(out, ".safetensors") && pipe)
+        return ckpi_export_st_as_given(&x->e, w, x->sub.tensor, x->sub.n, err);
     if (ends_with(out, ".safetensors"))
         return ckpi_export_st_new(&x->e, w, x->sub.tensor, x->sub.n, err);
     x->kind = "pt";
@@ -54,19 +57,22 @@ open_export(target *x, ckpi_writer *w, const char *out, const void *tree, size_t
     return ckpi_export_pt(&x->e, w, x->archive, x->sub.tensor, x->sub.n, tree, tree_len, err);
 }
 
-/* Elements of one tensor, from its start on. */
+/* Elements of one tensor, from its start on. A file's chunks are asked for as they are needed; a pipe's come in the order that they have. */
 static ckp_status
 put(void *user, uint32_t tensor, uint64_t first, uint64_t count, const void *bytes, size_t len, ckp_error *err)
 {
     target *x = user;
     ckp_status st = CKP_OK;
 
-    (void)count;
     if (first == 0)
         st = ckpi_export_skip_empty(x->e, err);
-    if (st == CKP_OK && (first == 0 || tensor != x->open))
+    if (st == CKP_OK && (first == 0 ? !ckpi_export_wants(x->e, x->sub.number[tensor]) : tensor != x->open || first != x->next))
+        st = ckpi_fail(err, CKP_EUNSUPPORTED, "elements from %llu on are not what comes next in the file to be written: decode it from a file, not from a pipe",
+                       (unsigned long long)first);
+    if (st == CKP_OK && first == 0)
         st = ckpi_export_begin(x->e, x->sub.number[tensor], err);
     x->open = tensor;
+    x->next = first + count;
     return st == CKP_OK ? ckpi_export_put(x->e, bytes, len, err) : st;
 }
 
@@ -132,7 +138,7 @@ export_checkpoint(const ckp_checkpoint *ck, const char *like, const char *out, c
     if (st == CKP_OK)
         st = ckpi_out_open(&o, out, opt->replace, like, err);
     if (st == CKP_OK)
-        st = open_export(&x, o.w, out, tree, tree_len, err);
+        st = open_export(&x, o.w, out, false, tree, tree_len, err);
     if (st == CKP_OK)
         st = find_lost(&x, tree, tree_len, &d, err);
     if (st == CKP_OK)
@@ -255,7 +261,7 @@ from_pipe(const char *out, const ckp_convert_options *opt, ckp_convert_result *r
         st = ckpi_out_open(&o, out, opt->replace, NULL, err);
     if (st == CKP_OK) {
         tree = ckpi_fmt_stream_tree(s, &tree_len);
-        st = open_export(&x, o.w, out, tree, tree_len, err);
+        st = open_export(&x, o.w, out, true, tree, tree_len, err);
     }
     if (st == CKP_OK)
         st = find_lost(&x, tree, tree_len, &d, err);

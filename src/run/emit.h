@@ -13,6 +13,7 @@ typedef struct ckpi_emit {
     const char *kind;
     char archive[64];            /* the .pt's inner folder */
     uint32_t open;               /* tensor begun last; begins as CKPI_NO_TENSOR */
+    uint64_t next;               /* element of it that comes next */
 } ckpi_emit;
 
 /* Decodes and writes all tensors that x->e has data for, in its order; the export is then to be finished. */

@@ -216,14 +216,9 @@ fresh_header(ckpi_buf *b, const row *rows, size_t n, const char *format, ckp_err
     return ckpi_buf_status(b, err, "safetensors header");
 }
 
-ckp_status
-ckpi_export_st_new(ckpi_export **out, ckpi_writer *w, const ckpi_out_tensor *t, size_t n, ckp_error *err)
-{
-    return ckpi_export_st_format(out, w, NULL, t, n, err);
-}
-
-ckp_status
-ckpi_export_st_format(ckpi_export **out, ckpi_writer *w, const char *format, const ckpi_out_tensor *t, size_t n, ckp_error *err)
+/* as_given: in the order of t, not by width. */
+static ckp_status
+fresh(ckpi_export **out, ckpi_writer *w, const char *format, bool as_given, const ckpi_out_tensor *t, size_t n, ckp_error *err)
 {
     ckpi_export *e = NULL;
     ckpi_buf header = CKPI_BUF_INIT;
@@ -243,7 +238,7 @@ ckpi_export_st_format(ckpi_export **out, ckpi_writer *w, const char *format, con
     }
     for (size_t i = 0; i < n; i++)
         rows[i] = (row){&t[i], (uint32_t)i, ckp_dtype_bits(t[i].dtype)};
-    if (n > 1)
+    if (n > 1 && !as_given)
         qsort(rows, n, sizeof *rows, by_width);
     for (size_t i = 0; i < n; i++)
         e->order[i] = rows[i].i;
@@ -260,6 +255,32 @@ done:
     ckpi_buf_free(&header);
     ckpi_export_free(e);
     return st;
+}
+
+ckp_status
+ckpi_export_st_new(ckpi_export **out, ckpi_writer *w, const ckpi_out_tensor *t, size_t n, ckp_error *err)
+{
+    return fresh(out, w, NULL, false, t, n, err);
+}
+
+ckp_status
+ckpi_export_st_format(ckpi_export **out, ckpi_writer *w, const char *format, const ckpi_out_tensor *t, size_t n, ckp_error *err)
+{
+    return fresh(out, w, format, false, t, n, err);
+}
+
+ckp_status
+ckpi_export_st_as_given(ckpi_export **out, ckpi_writer *w, const ckpi_out_tensor *t, size_t n, ckp_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (t[i].alias_of != UINT32_MAX) {
+            const ckp_status st = ckpi_fail(err, CKP_EUNSUPPORTED, "it shares the elements of %.200s, which a pipe has once: decode it from a file",
+                                            t[t[i].alias_of].name);
+            ckpi_fail_tensor(err, t[i].name);
+            *out = NULL;
+            return st;
+        }
+    return fresh(out, w, NULL, true, t, n, err);
 }
 
 /* ---- several files ---- */
