@@ -23,23 +23,26 @@ index_level(ckpi_level *l, ckp_error *err)
     l->key = ckpi_malloc(total, sizeof *l->key);
     if (l->key == NULL)
         return ckpi_fail(err, CKP_ENOMEM, "no memory to index %zu pieces", total);
-    for (size_t i = 0; i < l->f->n_chunks; i++)
+    for (size_t i = 0; i < l->f->n_chunks; i++) {
+        uint64_t before = 0;
         for (size_t j = 0; j < l->f->chunk[i].n_pieces; j++) {
             const ckpi_piece *p = &l->f->chunk[i].piece[j];
-            l->key[k++] = (ckpi_chunk_key){p->tensor, p->first, (uint32_t)i, (uint32_t)j};
+            l->key[k++] = (ckpi_chunk_key){p->tensor, p->first, (uint32_t)i, (uint32_t)j, before};
+            before += p->count;
         }
+    }
     l->n_keys = total;
     qsort(l->key, total, sizeof *l->key, by_place);
     return CKP_OK;
 }
 
-const ckpi_chunk_key *
-ckpi_lineage_find(const ckpi_lineage *c, size_t level, uint32_t tensor, uint64_t elem)
+/* Number of keys that are not beyond (tensor, elem). */
+static size_t
+keys_up_to(const ckpi_level *l, uint32_t tensor, uint64_t elem)
 {
-    const ckpi_level *l = &c->level[level];
     size_t lo = 0, hi = l->n_keys;
 
-    while (lo < hi) {            /* the last key that is not beyond (tensor, elem) */
+    while (lo < hi) {
         const size_t mid = lo + (hi - lo) / 2;
         const ckpi_chunk_key *k = &l->key[mid];
         if (k->tensor < tensor || (k->tensor == tensor && k->first <= elem))
@@ -47,6 +50,25 @@ ckpi_lineage_find(const ckpi_lineage *c, size_t level, uint32_t tensor, uint64_t
         else
             hi = mid;
     }
+    return lo;
+}
+
+const ckpi_chunk_key *
+ckpi_lineage_pieces(const ckpi_lineage *c, size_t level, uint32_t tensor, size_t *n)
+{
+    const ckpi_level *l = &c->level[level];
+    const size_t from = tensor != 0 ? keys_up_to(l, tensor - 1, UINT64_MAX) : 0;
+
+    *n = keys_up_to(l, tensor, UINT64_MAX) - from;
+    return l->key + from;
+}
+
+const ckpi_chunk_key *
+ckpi_lineage_find(const ckpi_lineage *c, size_t level, uint32_t tensor, uint64_t elem)
+{
+    const ckpi_level *l = &c->level[level];
+    const size_t lo = keys_up_to(l, tensor, elem);
+
     if (lo == 0 || l->key[lo - 1].tensor != tensor)
         return NULL;
     const ckpi_chunk_key *k = &l->key[lo - 1];

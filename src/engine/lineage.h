@@ -7,8 +7,8 @@
 #define CKPI_ENGINE_LINEAGE_H
 #include "engine/layout.h"
 
-/* Finds the chunk that starts with a given piece. */
-typedef struct ckpi_chunk_key { uint32_t tensor; uint64_t first; uint32_t chunk; uint32_t piece; } ckpi_chunk_key;
+/* Finds the chunk that has a given piece. before: elements of the pieces before it there. */
+typedef struct ckpi_chunk_key { uint32_t tensor; uint64_t first; uint32_t chunk; uint32_t piece; uint64_t before; } ckpi_chunk_key;
 
 typedef struct ckpi_level {
     ckpi_fmt_file *f;            /* owned */
@@ -35,6 +35,8 @@ CKP_MUST_USE ckp_status ckpi_lineage_alone(ckpi_lineage **out, ckpi_fmt_file *f,
 void ckpi_lineage_free(ckpi_lineage *c);
 /* The key of the piece of `tensor` that holds element `elem` at a level; NULL when the tensor has none there. */
 const ckpi_chunk_key *ckpi_lineage_find(const ckpi_lineage *c, size_t level, uint32_t tensor, uint64_t elem);
+/* The keys of a tensor's pieces at a level, in the order of their elements; *n of them. */
+const ckpi_chunk_key *ckpi_lineage_pieces(const ckpi_lineage *c, size_t level, uint32_t tensor, size_t *n);
 /* The chunk at `level` with exactly the pieces of c (tensors mapped by map, NULL: as they are), or NULL. */
 const ckpi_chunk *ckpi_lineage_like(const ckpi_lineage *c, size_t level, const ckpi_chunk *like, size_t *index);
 /* Reads every chunk of every level and checks its stored hash. */

@@ -234,6 +234,36 @@ take_chunks(ckpi_fmt_file *f, const ckpi_fmt_file *part, const uint32_t *row, ck
     }
 }
 
+static int
+by_tensor(const void *a, const void *b)
+{
+    const ckpi_errrec *x = a, *y = b;
+    return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
+}
+
+/* As a file has them: in the order of the tensors, one of each. Of a tensor in several shards the larger errors count. */
+static void
+order_errs(ckpi_fmt_file *f)
+{
+    size_t n = 0;
+
+    if (f->n_errs > 1)
+        qsort(f->errs, f->n_errs, sizeof *f->errs, by_tensor);
+    for (size_t i = 0; i < f->n_errs; i++) {
+        const ckpi_errrec *e = &f->errs[i];
+        ckpi_errrec *last = n != 0 ? &f->errs[n - 1] : NULL;
+        if (last == NULL || last->tensor != e->tensor) {
+            f->errs[n++] = *e;
+            continue;
+        }
+        last->max_rel = e->max_rel > last->max_rel ? e->max_rel : last->max_rel;
+        last->rms_rel = e->rms_rel > last->rms_rel ? e->rms_rel : last->rms_rel;
+        last->n_nan += e->n_nan;
+        last->n_inf += e->n_inf;
+    }
+    f->n_errs = n;
+}
+
 static ckp_status
 fill_joined(ckpi_fmt_file *f, const ckpi_join *j, ckpi_fmt_file **part, size_t lead, const char *name, ckp_error *err)
 {
@@ -254,6 +284,7 @@ fill_joined(ckpi_fmt_file *f, const ckpi_join *j, ckpi_fmt_file **part, size_t l
         f->info.features |= part[p]->info.features;
         take_chunks(f, part[p], j->row[p], &next);
     }
+    order_errs(f);
     if (st == CKP_OK && part[lead] != NULL) {
         f->tree = part[lead]->tree;
         f->tree_len = part[lead]->tree_len;

@@ -225,18 +225,14 @@ bytes_of(ckp_dtype dt, uint64_t n)
 
 /* What the chunk at hand has of [first, first + count), as `as`: its piece is the one that holds `first`. */
 static uint64_t
-take_piece(const ckpi_diff_source *s, uint32_t piece, uint64_t first, uint64_t count, ckp_dtype as, void *dst)
+take_piece(const ckpi_diff_source *s, const ckpi_chunk_key *k, uint64_t first, uint64_t count, ckp_dtype as, void *dst)
 {
     const ckpi_table *t = s->ck->lin->table;
-    const ckpi_chunk *c = &s->ck->lin->level[0].f->chunk[s->chunk];
-    const ckpi_piece *p = &c->piece[piece];
+    const ckpi_piece *p = &s->ck->lin->level[0].f->chunk[s->chunk].piece[k->piece];
     const ckp_dtype dt = t->rec[p->tensor].dtype;
     const uint64_t n = CKPI_MIN(count, p->first + p->count - first);
-    uint64_t before = 0;
+    const uint8_t *src = s->bytes + bytes_of(dt, k->before) + bytes_of(dt, first - p->first);
 
-    for (uint32_t k = 0; k < piece; k++)
-        before += bytes_of(t->rec[c->piece[k].tensor].dtype, c->piece[k].count);
-    const uint8_t *src = s->bytes + before + bytes_of(dt, first - p->first);
     if (as == dt)
         (void)memcpy(dst, src, (size_t)bytes_of(dt, n));
     else
@@ -259,7 +255,7 @@ read_chunks(ckpi_diff_source *s, uint32_t i, uint64_t first, uint64_t count, uin
         else if (k->chunk != s->chunk)
             st = decode_chunk(s, k->chunk, err);
         if (st == CKP_OK)
-            at += take_piece(s, k->piece, at, end - at, t->dtype, dst + bytes_of(t->dtype, at - first));
+            at += take_piece(s, k, at, end - at, t->dtype, dst + bytes_of(t->dtype, at - first));
     }
     return st;
 }

@@ -100,10 +100,7 @@ next_segment(window *w, const ckpi_give_range *r, uint64_t at, segment *s, bool 
     const ckpi_chunk *c = &w->ck->lin->level[0].f->chunk[k->chunk];
     const ckpi_piece *p = &c->piece[k->piece];
     uint64_t before = 0, in = 0;
-    for (uint32_t i = 0; i < k->piece; i++) {
-        (void)ckpi_dtype_bytes(dt, c->piece[i].count, &in);
-        before += in;
-    }
+    (void)ckpi_dtype_bytes(dt, k->before, &before);
     *s = (segment){.tensor = r->tensor, .first = at, .count = CKPI_MIN(p->first + p->count, r->first + r->count) - at,
                    .rounds = dt != rec->dtype};
     (void)ckpi_dtype_bytes(dt, at - p->first, &in);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a checkpoint says about itself and its tensors. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/bytes.h"
 #include "base/fail.h"
@@ -131,24 +132,30 @@ codec_label(uint8_t quant, uint8_t codec)
 
 /* Frames of a chunk shared by several tensors count by elements. */
 static void
-add_stored(const ckpi_fmt_file *f, uint32_t payload, ckp_tensor_info *info)
+add_stored(const ckpi_lineage *lin, uint32_t payload, ckp_tensor_info *info)
 {
     double stored = 0.0;
+    size_t n;
+    const ckpi_chunk_key *key = ckpi_lineage_pieces(lin, 0, payload, &n);
 
-    for (size_t i = 0; i < f->n_chunks; i++)
-        for (size_t k = 0; k < f->chunk[i].n_pieces; k++) {
-            const ckpi_chunk *c = &f->chunk[i];
-            if (c->piece[k].tensor != payload)
-                continue;
-            stored += (double)c->frame_len * (double)c->piece[k].count / (double)c->n;
-            if (info->codec == NULL)
-                info->codec = codec_label(c->quant, c->codec);
-            info->lossy = info->lossy || c->quant != 0;
-        }
+    for (size_t i = 0; i < n; i++) {
+        const ckpi_chunk *c = &lin->level[0].f->chunk[key[i].chunk];
+        stored += (double)c->frame_len * (double)c->piece[key[i].piece].count / (double)c->n;
+        if (info->codec == NULL)
+            info->codec = codec_label(c->quant, c->codec);
+        info->lossy = info->lossy || c->quant != 0;
+    }
     info->stored_bytes = (uint64_t)(stored + 0.5);
     info->bits_per_element = info->numel != 0 ? 8.0 * stored / (double)info->numel : 0.0;
     if (info->codec == NULL)
         info->codec = "none";
+}
+
+static int
+by_tensor(const void *key, const void *rec)
+{
+    const uint32_t t = *(const uint32_t *)key, at = ((const ckpi_errrec *)rec)->tensor;
+    return t < at ? -1 : t > at;
 }
 
 ckp_status
@@ -169,19 +176,19 @@ ckp_checkpoint_tensor(const ckp_checkpoint *ck, size_t index, ckp_tensor_info *i
                               .copy_of = f->table->rec[payload].copy_of};
     if (info->copy_of != CKPI_NO_TENSOR) {
         ckp_tensor_info master = {.size = sizeof master};
-        add_stored(f, info->copy_of, &master);
+        add_stored(ck->lin, info->copy_of, &master);
         info->codec = "derived";
         info->lossy = master.lossy;
     }
-    add_stored(f, payload, info);
+    add_stored(ck->lin, payload, info);
     if (payload != index)
         info->stored_bytes = 0;
-    for (size_t i = 0; i < f->n_errs; i++)
-        if (f->errs[i].tensor == payload) {
-            info->max_rel_error = (double)f->errs[i].max_rel;
-            info->rms_rel_error = (double)f->errs[i].rms_rel;
-            info->n_nan = f->errs[i].n_nan;
-            info->n_inf = f->errs[i].n_inf;
-        }
+    const ckpi_errrec *e = f->n_errs != 0 ? bsearch(&payload, f->errs, f->n_errs, sizeof *f->errs, by_tensor) : NULL;
+    if (e != NULL) {
+        info->max_rel_error = (double)e->max_rel;
+        info->rms_rel_error = (double)e->rms_rel;
+        info->n_nan = e->n_nan;
+        info->n_inf = e->n_inf;
+    }
     return CKP_OK;
 }

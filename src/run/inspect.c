@@ -33,17 +33,14 @@ ckp_list_entry_setting(const ckp_list_entry *e, size_t index, ckp_metric *out)
 
 /* ---- one tensor ---------------------------------------------------------------------------------------------------- */
 
-/* The first chunk with elements of a tensor that has its own; *piece: which of its pieces. SIZE_MAX: there is none. */
+/* The chunk with a tensor's first elements, of one that has its own; *piece: which of its pieces. SIZE_MAX: there is none. */
 static size_t
-first_chunk(const ckpi_fmt_file *f, uint32_t tensor, size_t *piece)
+first_chunk(const ckpi_lineage *lin, uint32_t tensor, size_t *piece)
 {
-    for (size_t i = 0; i < f->n_chunks; i++)
-        for (size_t k = 0; k < f->chunk[i].n_pieces; k++)
-            if (f->chunk[i].piece[k].tensor == tensor) {
-                *piece = k;
-                return i;
-            }
-    return SIZE_MAX;
+    size_t n;
+    const ckpi_chunk_key *k = ckpi_lineage_pieces(lin, 0, tensor, &n);
+    *piece = n != 0 ? k->piece : 0;
+    return n != 0 ? k->chunk : SIZE_MAX;
 }
 
 static ckp_status
@@ -101,7 +98,7 @@ ckp_checkpoint_tensor_settings(const ckp_checkpoint *ck, size_t index, ckp_tenso
     if (index >= f->table->n)
         return ckpi_fail(err, CKP_ENOTFOUND, "no tensor %zu; there are %zu", index, f->table->n);
     const uint32_t alias = f->table->rec[index].alias_of;
-    const size_t chunk = first_chunk(f, alias != CKPI_NO_TENSOR ? alias : (uint32_t)index, &piece);
+    const size_t chunk = first_chunk(ck->lin, alias != CKPI_NO_TENSOR ? alias : (uint32_t)index, &piece);
     /* lossless chunks have no parameters: their bodies need not be read */
     ckp_status st = chunk != SIZE_MAX && f->chunk[chunk].quant != 0 ? read_settings(f, chunk, piece, &s, err) : CKP_OK;
     if (st == CKP_OK && chunk != SIZE_MAX && f->chunk[chunk].quant == CKPI_QUANT_CLUSTER)

@@ -174,9 +174,10 @@ errors_of(const item *x, size_t *n)
     for (size_t i = 0; e != NULL && i < f->n_errs; i++) {
         const ckp_role role = x->ck->lin->table->rec[f->errs[i].tensor].role;
         bool dropped = false;
-        for (size_t c = 0; x->how == CKPI_REWRITE_THIN && (role == CKP_ROLE_M || role == CKP_ROLE_MOMENTUM) && c < f->n_chunks; c++)
-            for (size_t k = 0; k < f->chunk[c].n_pieces; k++)
-                dropped = dropped || (f->chunk[c].piece[k].tensor == f->errs[i].tensor && ckpi_rewrite_drops(x->ck, c));
+        size_t n_keys;
+        const ckpi_chunk_key *key = ckpi_lineage_pieces(x->ck->lin, 0, f->errs[i].tensor, &n_keys);
+        for (size_t k = 0; x->how == CKPI_REWRITE_THIN && (role == CKP_ROLE_M || role == CKP_ROLE_MOMENTUM) && k < n_keys; k++)
+            dropped = dropped || ckpi_rewrite_drops(x->ck, key[k].chunk);
         if (!dropped)
             e[(*n)++] = f->errs[i];
     }
