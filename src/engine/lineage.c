@@ -291,6 +291,8 @@ ckpi_lineage_alone(ckpi_lineage **out, ckpi_fmt_file *f, ckp_error *err)
     c->table = f->table;
     st = check_kinds(c, err);
     if (st == CKP_OK)
+        st = index_level(&c->level[0], err);
+    if (st == CKP_OK)
         *out = c;
     else
         ckpi_lineage_free(c);

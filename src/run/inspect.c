@@ -62,22 +62,22 @@ read_settings(const ckpi_fmt_file *f, size_t chunk, size_t piece, ckpi_piece_set
 
 /* Of a tensor in clusters: errors of all its pieces, each by its elements. */
 static ckp_status
-add_errors(const ckpi_fmt_file *f, uint32_t tensor, ckpi_piece_settings *s, ckp_error *err)
+add_errors(const ckpi_lineage *lin, uint32_t tensor, ckpi_piece_settings *s, ckp_error *err)
 {
+    const ckpi_fmt_file *f = lin->level[0].f;
     double mse = 0.0, mre = 0.0, n = 0.0;
     ckp_status st = CKP_OK;
+    size_t n_keys;
+    const ckpi_chunk_key *key = ckpi_lineage_pieces(lin, 0, tensor, &n_keys);
 
-    for (size_t i = 0; st == CKP_OK && i < f->n_chunks; i++)
-        for (size_t k = 0; st == CKP_OK && k < f->chunk[i].n_pieces; k++) {
-            ckpi_piece_settings one = {.quantizer = ""};
-            if (f->chunk[i].piece[k].tensor != tensor)
-                continue;
-            const double count = (double)f->chunk[i].piece[k].count;
-            st = read_settings(f, i, k, &one, err);
-            mse += count * one.mse;
-            mre += count * one.mre;
-            n += count;
-        }
+    for (size_t i = 0; st == CKP_OK && i < n_keys; i++) {
+        ckpi_piece_settings one = {.quantizer = ""};
+        const double count = (double)f->chunk[key[i].chunk].piece[key[i].piece].count;
+        st = read_settings(f, key[i].chunk, key[i].piece, &one, err);
+        mse += count * one.mse;
+        mre += count * one.mre;
+        n += count;
+    }
     s->mse = n > 0.0 ? mse / n : 0.0;
     s->mre = n > 0.0 ? mre / n : 0.0;
     return st;
@@ -102,7 +102,7 @@ ckp_checkpoint_tensor_settings(const ckp_checkpoint *ck, size_t index, ckp_tenso
     /* lossless chunks have no parameters: their bodies need not be read */
     ckp_status st = chunk != SIZE_MAX && f->chunk[chunk].quant != 0 ? read_settings(f, chunk, piece, &s, err) : CKP_OK;
     if (st == CKP_OK && chunk != SIZE_MAX && f->chunk[chunk].quant == CKPI_QUANT_CLUSTER)
-        st = add_errors(f, f->chunk[chunk].piece[piece].tensor, &s, err);
+        st = add_errors(ck->lin, f->chunk[chunk].piece[piece].tensor, &s, err);
     if (st == CKP_OK)
         *out = (ckp_tensor_settings){.size = sizeof *out, .quantizer = s.quantizer, .step_follows = s.follows, .step = (double)s.step,
                                      .step_min = (double)s.lo, .step_max = (double)s.hi, .magnitude = (double)s.magnitude,
