@@ -411,7 +411,8 @@ class Packed:
         out.step, out.m_corr, out.v_corr = steps, m_corr, v_corr
         out.settle = None if room is None else (room[0], bits[1], steps + room[1])
         for packed, c, b in zip((out.m, out.v), code, bits, strict=False):
-            _core.Optim.pack(packed.data_ptr(), c.contiguous().data_ptr(), numel, cols, b)
+            rows = c.contiguous()  # a copy lives as long as its name
+            _core.Optim.pack(packed.data_ptr(), rows.data_ptr(), numel, cols, b)
         return out
 
     # ---- moments as torch keeps them ----
