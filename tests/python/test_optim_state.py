@@ -7,7 +7,9 @@ import copy
 import types
 import weakref
 
+import ckpress
 import ckpress.torch
+import pytest
 import torch
 from ckpress.torch import _optim_state
 from torch import nn
@@ -66,3 +68,29 @@ def test_codes_are_read_before_their_copy_is_gone(monkeypatch):
     monkeypatch.undo()
     assert seen == [True] * 4
     assert equal(opt.state_dict()["state"], again.state_dict()["state"])
+
+
+@pytest.mark.parametrize("door", ["state_dict", "ckpress"])
+@pytest.mark.parametrize("master", ["split8", "split16"])
+def test_further_bits_of_weights_stay_where_they_are(master, door, tmp_path):
+    """A restore gives states the strides of their parameters; C goes by rows."""
+    a = strided(torch.bfloat16)
+    opt_a = AdamW(a, lr=1e-3, small=0, master=master)
+    step(a, opt_a, 4)
+    b = copy.deepcopy(a)
+    opt_b = AdamW(b, lr=1e-3, small=0, master=master)
+    if door == "ckpress":
+        with ckpress.Checkpointer(tmp_path, rng=False) as ck:
+            ck.save(4, wait=True, model=a, optimizer=opt_a)
+            assert ck.restore(model=b, optimizer=opt_b) == 4
+    else:
+        saved = copy.deepcopy(opt_a.state_dict())
+        for state in saved["state"].values():
+            state.update({k: transposed(t) for k, t in state.items() if k.endswith("_code") or k == "master_rest"})
+        opt_b.load_state_dict(saved)
+    assert all(opt_b.state[p]["packed"].rest.is_contiguous() for p in b)
+    assert equal(opt_a.state_dict()["state"], opt_b.state_dict()["state"])
+    step(a, opt_a, 4, 4)
+    step(b, opt_b, 4, 4)
+    assert all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
+    assert equal(opt_a.state_dict()["state"], opt_b.state_dict()["state"])

@@ -114,14 +114,14 @@ def factors(numel: int, cols: int, alone: bool) -> int:
 
 
 def rest_as(rest: Tensor | None, dtype: torch.dtype | None, shape: tuple[int, ...], device: torch.device) -> Tensor | None:
-    """Further bits of weights in that type, or none."""
+    """Further bits of weights in that type, or none; row by row, as C and the weights that it is given are."""
     if dtype is None:
         return None
     if rest is None:
         return torch.zeros(shape, dtype=dtype, device=device)
     if rest.dtype == dtype:
-        return rest
-    wide = rest.to(torch.int16)
+        return rest.contiguous()
+    wide = rest.contiguous().to(torch.int16)
     return wide * 256 if dtype == torch.int16 else ((wide.int() + 128) >> 8).clamp(max=127).to(dtype)
 
 
@@ -404,7 +404,8 @@ class Packed:
             raise InvalidError(f"{name}: codes that {bits} bits do not have")
         out = cls.empty(part, bits, blocks_of)
         if "master_rest" in saved:
-            out.rest = _wanted(saved, "master_rest", shape, getattr(saved["master_rest"], "dtype", None), name).clone()
+            rest = _wanted(saved, "master_rest", shape, getattr(saved["master_rest"], "dtype", None), name)
+            out.rest = rest.clone(memory_format=torch.contiguous_format)  # clone() alone keeps strides
             if out.rest.dtype not in MASTERS.values():
                 raise InvalidError(f"{name}: master_rest of {out.rest.dtype}")
         out.row, out.col = row.clone(), None if col is None else col.clone()
