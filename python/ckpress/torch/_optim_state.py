@@ -192,6 +192,15 @@ def steps_of(saved: Any, name: str) -> int:
     return int(steps)
 
 
+def mixed(name: str) -> InvalidError:
+    """torch's helpers put what comes into a state that is here, key by key: codes of before stay beside steps of another class. On one rank, which has read the
+    file, beside its moments too: all must say the same."""
+    return InvalidError(
+        f"{name}: a state of torch's class among codes that are not of it: set_optimizer_state_dict(full_state_dict=True) is for this class's own; "
+        "give that of torch's to load_state_dict(), on every rank and whole"
+    )
+
+
 def check_tensors(moments: list[Any], name: str) -> None:
     for t in moments:
         if not isinstance(t, Tensor):
@@ -363,6 +372,8 @@ class Packed:
     @classmethod
     def from_codes(cls, p: Tensor, part: Part, saved: dict[str, Any], moments: tuple[str, ...], name: str) -> Packed:
         """The reverse, with the widths that were saved; everything is looked at before it is used. What was saved in blocks without rows comes whole."""
+        if moments[0] in saved:
+            raise mixed(name)
         alone, shape = len(moments) == 1, part.whole
         row = saved.get("row_factor")
         has_cols = not is_wide(shape) and layout(shape)[1] and not alone
@@ -397,6 +408,8 @@ class Packed:
         steps = steps_of(saved.get("step"), name)
         if not (0 <= m_corr <= 1 and 0 <= v_corr <= 1):
             raise InvalidError(f"{name}: corrections out of range")
+        if steps and m_corr == 0:
+            raise mixed(name)
         if numel and not bool(((row == 0) | ((row >= 17) & (row <= (200 if alone else 239)))).all()) or (col is not None and not bool(((col >= -16) & (col <= 15)).all())):
             raise InvalidError(f"{name}: factors out of range")
         signed = code[0].view(torch.int8)
