@@ -94,3 +94,23 @@ def test_further_bits_of_weights_stay_where_they_are(master, door, tmp_path):
     step(b, opt_b, 4, 4)
     assert all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
     assert equal(opt_a.state_dict()["state"], opt_b.state_dict()["state"])
+
+
+def test_moments_in_f32_follow_their_parameter(monkeypatch):
+    """A model that moves leaves its optimizer's state where it was; C takes addresses on the CPU alone."""
+    p = nn.Parameter(torch.ones(300, dtype=torch.bfloat16))
+    opt = AdamW([p], lr=1e-3, master="split8")
+    step([p], opt, 2)
+    state, to = opt.state[p], torch.Tensor.to
+    stays = {k: state[k] for k in ("exp_avg", "exp_avg_sq", "master_rest")}
+    for k, t in stays.items():
+        state[k] = t.to("meta")
+    there = iter(stays.values())
+    monkeypatch.setattr(torch.Tensor, "to", lambda t, *how, **more: next(there).clone() if t.is_meta else to(t, *how, **more))
+    twin = nn.Parameter(p.detach().clone())
+    other = AdamW([twin], lr=1e-3, master="split8")
+    other.state[twin] = {"step": state["step"].clone(), **{k: t.clone() for k, t in stays.items()}}
+    step([p], opt, 2, 2)
+    step([twin], other, 2, 2)
+    assert all(t.device.type == "cpu" for t in state.values())
+    assert torch.equal(p, twin) and equal({0: state}, {0: other.state[twin]})

@@ -129,16 +129,23 @@ class Wide:
     """Moments in f32 of a parameter that has no rows, as torch keeps them, for as long as a step takes: the memory is a state's."""
 
     def __init__(self, state: dict[str, Any], p: Tensor, part: Part, moments: tuple[str, ...]) -> None:
-        self.state, self.of, self.part = state, p, part
-        self.moments = [_sharded.local(state[k]) for k in moments]
+        self.state, self.of, self.part, self.device = state, p, part, _sharded.local(p).device
+        self.moments = [self._there(k) for k in moments]
         self.bits = (32, 32 if len(moments) > 1 else 0)
         self.step = int(state["step"])
         self.m_corr, self.v_corr = float(self.step != 0), 0.0  # a momentum begins as the first gradient
-        rest = state.get("master_rest")
-        self.rest = None if rest is None else _sharded.local(rest)
+        self.rest = None if state.get("master_rest") is None else self._there("master_rest")
+
+    def _there(self, key: str) -> Tensor:
+        """What is here of a state's tensor, where the parameter is: a model moves without its optimizer."""
+        here = _sharded.local(self.state[key])
+        if here.device != self.device:
+            here = here.to(self.device)
+            self.state[key] = _sharded.like(self.of, here, self.part.whole)
+        return here
 
     def fits(self) -> bool:
-        return all(t.shape == self.part.shape and t.dtype == torch.float32 for t in self.moments)
+        return all(t.shape == self.part.shape and t.dtype == torch.float32 and t.device == self.device for t in self.moments)
 
     @staticmethod
     def open(state: dict[str, Any], p: Tensor, moments: tuple[str, ...]) -> None:
