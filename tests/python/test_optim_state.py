@@ -114,3 +114,13 @@ def test_moments_in_f32_follow_their_parameter(monkeypatch):
     step([twin], other, 2, 2)
     assert all(t.device.type == "cpu" for t in state.values())
     assert torch.equal(p, twin) and equal({0: state}, {0: other.state[twin]})
+
+
+def test_a_state_is_where_its_parameter_is():
+    """torch's helpers refuse a state of tensors on several devices, but for numbers."""
+    p = nn.Parameter(torch.ones(20, 40))
+    opt = AdamW([p], small=0, state_bits="auto")
+    step([p], opt, 2)
+    out = opt._out(opt.state[p], torch.empty_like(p, device="meta"), 0)
+    assert {"bits", "correction", "policy", "row_factor"} < out.keys()
+    assert {k for k, t in out.items() if t.device.type != "meta"} == {"step"}

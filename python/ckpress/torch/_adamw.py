@@ -381,7 +381,10 @@ class Resident(torch.optim.Optimizer):
         return out
 
     def _out(self, state: dict[str, Any], p: Any, number: int) -> dict[str, Any]:
-        return {**state["packed"].codes(p, self._moments), **self.policy.kept(self, number)} if "packed" in state else state
+        if "packed" not in state:
+            return state
+        kept = {k: t.to(_sharded.local(p).device) for k, t in self.policy.kept(self, number).items()}
+        return {**state["packed"].codes(p, self._moments), **kept}
 
     def ckpress_state(self, p: Tensor, lossy: bool = False) -> tuple[dict[str, Any], bool]:
         """What a checkpoint holds of one parameter's state, and whether all of it stays as it is. A profile that rounds moments has them as the

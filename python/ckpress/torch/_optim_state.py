@@ -347,10 +347,11 @@ class Packed:
 
     def codes(self, p: Tensor, moments: tuple[str, ...]) -> dict[str, Tensor]:
         """For a state_dict: m's and v's codes in uint8 of the parameter's shape (m's modulo 256), factors of rows (of those without columns as (rows, factors
-        of each)), all placed as the parameter is; and small tensors."""
-        if self.m.device.type != "cpu":
-            small = ("bits", "correction", "step")
-            return {k: t if k in small else t.to(self.m.device) for k, t in self.to("cpu").codes(p, moments).items()}
+        of each)), all placed as the parameter is; and small tensors, which are where it is too but for a step: torch's helpers want one device alone."""
+        device = _sharded.local(p).device
+        return {k: t if k == "step" or t.device == device else t.to(device) for k, t in self.to("cpu")._codes(p, moments).items()}
+
+    def _codes(self, p: Tensor, moments: tuple[str, ...]) -> dict[str, Tensor]:
         out, shape = {}, self.part.whole
         for moment, packed, bits, signed in zip(moments, (self.m, self.v), self.bits, (True, False), strict=False):
             code = torch.empty(self.shape, dtype=torch.uint8, device="cpu")
