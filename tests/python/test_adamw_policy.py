@@ -309,6 +309,37 @@ def test_another_budget_on_the_way():
     assert 4.41 < opt.report()["policy"]["bits"] <= 4.5
 
 
+@pytest.mark.parametrize("how", ["load", "restore", "deepcopy", "pickle", "group"])
+def test_another_budget_after_a_state_came_in(how, tmp_path):
+    """What was saved holds until another is asked for; it was taken for the one that is asked for."""
+    model = net()
+    opt = auto(model, budget_bits=5.0)
+    train(model, opt, 6)
+    if how == "deepcopy":
+        model, opt = copy.deepcopy((model, opt))
+    elif how == "pickle":
+        file = io.BytesIO()
+        torch.save((model, opt), file)
+        file.seek(0)
+        model, opt = torch.load(file, weights_only=False)
+    elif how == "group":
+        opt.add_param_group({"params": [nn.Parameter(torch.ones(64, 64))]})
+    else:
+        saved, opt = opt, auto(model, budget_bits=3.0)
+        if how == "load":
+            opt.load_state_dict(saved.state_dict())
+        else:
+            with ckpress.Checkpointer(tmp_path, rng=False) as ck:
+                ck.save(6, wait=True, model=model, optimizer=saved)
+                assert ck.restore(model=model, optimizer=opt) == 6
+        assert copy.deepcopy(opt).report()["policy"]["budget_bits"] == 5.0
+    opt.set_budget(3.5)
+    assert opt.report()["policy"]["budget_bits"] == 3.5 and opt.param_groups[0]["policy"][0] == 3.5 * 1024
+    assert copy.deepcopy(opt).report()["policy"]["budget_bits"] == 3.5
+    train(model, opt, 80, 6)
+    assert 3.43 < opt.report()["policy"]["bits"] <= 3.5
+
+
 def test_from_fixed_widths_and_from_torch():
     a = net()
     fixed = AdamW(a.parameters(), lr=3e-3, state_bits=(4, 4))

@@ -533,7 +533,7 @@ class Adam(Resident):
         super().__init__(params, defaults, refused, small, small_bits, budget_bits, every)
 
     def set_budget(self, budget_bits: float) -> None:
-        """Another average for ``state_bits="auto"``; widths follow over the next rounds."""
+        """Another average for ``state_bits="auto"``; widths follow over the next rounds. A state that is loaded brings its own: call it after that."""
         self.policy.set_budget(self, budget_bits)
 
     def _check(self, group: dict[str, Any]) -> None:
@@ -579,7 +579,7 @@ class AdamW(Adam):
     ``state_bits="auto"``: widths of each tensor's m and v follow what the training does, ``budget_bits`` on average over all groups that say "auto", with
     everything counted that is kept for them; never more, but for the steps after a restore of rounded moments, and where the least widths take more (a warning says so). In ``every`` steps each tensor is looked at once; the next round gives bits where they do the most: up at once,
     down after two looks, one level at a time, so that widths settle in some six rounds: ``every`` should be a small part of the training. ``report()`` prints them;
-    ``set_budget()`` changes the average. A resumed training takes the same decisions. Parameters that are not on a CPU keep the widths they start with.
+    ``set_budget()`` changes the average. A resumed training takes the same decisions: a state that is loaded brings its ``budget_bits`` and ``every`` along, whatever the constructor was given. Parameters that are not on a CPU keep the widths they start with.
 
     An element whose gradient is NaN, infinite or 2^40 and more stays as it is in that step, weight and moments; ``skipped`` counts
     them. ``state_dict()`` has codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of a

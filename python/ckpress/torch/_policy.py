@@ -120,8 +120,13 @@ class Policy:
         self._places, self._group, self._changed = {}, None, False
 
     def set_budget(self, optimizer: torch.optim.Optimizer, budget_bits: float) -> None:
-        self.budget = _budget(budget_bits)
-        if self.ensure(optimizer) is not None:
+        budget = _budget(budget_bits)
+        core = self.ensure(optimizer)  # first: where it is made anew it takes the budget over that groups have
+        self.budget, self._fresh = budget, None
+        for group in optimizer.param_groups:
+            if group.get("policy") is not None:
+                group["policy"] = [budget, *group["policy"][1:]]
+        if core is not None:
             self._note(optimizer.param_groups)
 
     def ensure(self, optimizer: torch.optim.Optimizer) -> _core.Policy | None:
