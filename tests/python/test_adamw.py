@@ -427,6 +427,21 @@ def test_a_gradient_of_another_shape_is_refused():
     assert not p.any()
 
 
+@pytest.mark.parametrize("ours,torchs", [(AdamW, "adamw"), (ckpress.torch.Adam, "adam")])
+def test_f32_state_is_torchs_by_what_every_version_of_it_takes(ours, torchs, monkeypatch):
+    """Before 2.7 adam() knew nothing of decoupled_weight_decay."""
+    from ckpress.torch import _adamw
+
+    known = {"foreach", "amsgrad", "beta1", "beta2", "lr", "weight_decay", "eps", "maximize"}
+    real, called = getattr(_adamw, f"torch_{torchs}"), []
+    monkeypatch.setattr(_adamw, f"torch_{torchs}", lambda *args, **how: called.append(how.keys()) or real(*args, **how))
+    a, b = net(), net()
+    train(a, ours(a.parameters(), lr=1e-2, weight_decay=0.3, state_bits=32), 3)
+    train(b, getattr(torch.optim, ours.__name__)(b.parameters(), lr=1e-2, weight_decay=0.3), 3)
+    torch.testing.assert_close(weights(a), weights(b), rtol=1e-5, atol=1e-7)
+    assert called == [known] * 3
+
+
 def test_steps_are_counted_whatever_the_default_dtype():
     torch.set_default_dtype(torch.bfloat16)
     try:

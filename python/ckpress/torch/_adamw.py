@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch.optim.adam import adam as torch_adam
+from torch.optim.adamw import adamw as torch_adamw
 
 from ..errors import InvalidError, UnsupportedError
 from . import _cuda, _optim_state, _sharded, _torch_step
@@ -557,10 +558,10 @@ class Adam(Resident):
                 self.state[p] = {"step": torch.tensor(0.0, dtype=torch.float32, device="cpu"), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         states = [self.state[p] for p in params]
         b1, b2 = group["betas"]
-        torch_adam(
+        (torch_adamw if self._decoupled else torch_adam)(
             params, [p.grad for p in params], [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states], [], [s["step"] for s in states],
             foreach=False, amsgrad=False, beta1=b1, beta2=b2, lr=group["lr"], weight_decay=group["weight_decay"], eps=group["eps"],
-            maximize=group["maximize"], decoupled_weight_decay=self._decoupled,
+            maximize=group["maximize"],
         )  # fmt: skip
 
 
