@@ -479,6 +479,24 @@ def test_a_code_that_is_none_is_refused(bits):
         optimizer.load_state_dict(saved)
 
 
+@pytest.mark.parametrize(
+    "frozen,match", [(torch.ones(4, 8, dtype=torch.float64), "float64"), (torch.ones(4, 1).expand(4, 8), "expanded"), (torch.ones(4, 8, dtype=torch.int8), None)]
+)
+def test_frozen_parameters_may_be_of_any_kind(frozen, match):
+    """A model whose base is quantized and frozen has its optimizer replaced by one line; what gets a gradient later is refused then."""
+    p, q = nn.Parameter(torch.ones(20, 40)), nn.Parameter(frozen, requires_grad=False)
+    opt = AdamW([p, q], lr=0.1)
+    p.grad = torch.ones_like(p)
+    opt.step()
+    opt.load_state_dict(opt.state_dict())
+    assert (p != 1).all() and (q == 1).all() and len(opt.report()["parameters"]) == 1
+    if match is not None:
+        q.requires_grad_()
+        q.grad = torch.ones(q.shape, dtype=q.dtype)
+        with pytest.raises(errors.UnsupportedError, match=f"parameter 1 of group 0 is .*{match}"):
+            opt.step()
+
+
 def test_a_group_that_is_refused_is_not_there():
     p = nn.Parameter(torch.ones(20, 40))
     opt = AdamW([p], lr=0.1)

@@ -56,7 +56,7 @@ class Resident(torch.optim.Optimizer):
     ``small`` elements get ``small_bits`` where that is more. Rounding is unbiased and depends on ``seed``, the step, the parameter's place
     and the element alone: not on threads, the CPU or the number of ranks. Parameters in f32, bf16 or f16 (bf16 weights are rounded without bias), on a CPU by a kernel in C;
     on an NVIDIA GPU by one in CUDA where the package was built with it (it has not run on a GPU yet), elsewhere by the same arithmetic in torch's operations, in several passes over memory. Parameters of one dimension or none have no rows, and keep
-    moments in f32, as torch's class does; ``report()`` counts them.
+    moments in f32, as torch's class does; ``report()`` counts them. What is frozen may be of any type.
 
     Sharded parameters are FSDP2's (``fully_shard``): DTensors of whole rows, ``Shard(0)`` along one dimension of the mesh. All ranks step the same parameters; at few steps
     they add integers up. ``state_dict()`` has DTensors then, for torch.distributed.checkpoint. Under DistributedDataParallel there is nothing to do.
@@ -124,10 +124,8 @@ class Resident(torch.optim.Optimizer):
         super().add_param_group(param_group)
         try:
             for i, p in enumerate(self.param_groups[-1]["params"] if bits is not None else ()):
-                name = f"{self._name}: parameter {i} of group {len(self.param_groups) - 1}"
-                refuse(p, name)
-                _sharded.place_of(p, name)
-                _sharded.refuse_expanded(p, name)
+                if p.requires_grad:  # what is frozen is looked at when it gets a gradient
+                    refuse(p, f"{self._name}: parameter {i} of group {len(self.param_groups) - 1}")
         except BaseException:
             self.param_groups.pop()  # or every step would fail
             raise
@@ -174,7 +172,7 @@ class Resident(torch.optim.Optimizer):
         """Those of all sharded parameters that have state of a few bits, in order, each once."""
         found: dict[int, Ranks] = {}
         for _, p, name, group in self._each(self.param_groups):
-            if _sharded.is_dtensor(p) and not self._stays_wide(group):
+            if _sharded.is_dtensor(p) and not self._stays_wide(group) and (p.requires_grad or self.state.get(p)):
                 _, ranks = _sharded.place_of(p, f"{self._name}: {name}")
                 if ranks is not None:
                     found.setdefault(id(ranks.group), ranks)
@@ -200,8 +198,7 @@ class Resident(torch.optim.Optimizer):
         return work
 
     def _add_job(self, work: _Work, p: Tensor, name: str, bits: tuple[int, int] | None, group: int, number: int) -> None:
-        refuse(p, f"{self._name}: {name}")
-        part, ranks = _sharded.place_of(p, f"{self._name}: {name}")
+        part, ranks = refuse(p, f"{self._name}: {name}")
         held = self._held(p, part, name, bits, int(self.param_groups[group]["seed"]), number)
         assert p.grad is not None
         if p.grad.shape != p.shape:

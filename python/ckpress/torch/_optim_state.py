@@ -81,12 +81,15 @@ def recode(packed: Packed, bits: tuple[int, int], settings: list[tuple[Any, ...]
     packed.bits, packed.settle = bits, None
 
 
-def refuse(p: Tensor, who: str) -> None:
-    """UnsupportedError where a parameter can't have state of a few bits."""
+def refuse(p: Tensor, who: str) -> tuple[Part, _sharded.Ranks | None]:
+    """UnsupportedError where a parameter can't have state of a few bits; else what of it is here, and who has the rest."""
     if type(p) not in (torch.nn.Parameter, Tensor) and not _sharded.is_dtensor(p):
         raise UnsupportedError(f"{who} is a {type(p).__name__}: only plain tensors and DTensors have state of a few bits; give its group state_bits=32")
     if p.dtype not in DTYPES or p.device.type == "meta" or p.layout != torch.strided:
         raise UnsupportedError(f"{who} is {p.dtype} on {p.device}: not supported with state of a few bits; give its group state_bits=32")
+    placed = _sharded.place_of(p, who)
+    _sharded.refuse_expanded(p, who)
+    return placed
 
 
 def is_wide(shape: torch.Size | tuple[int, ...]) -> bool:
