@@ -497,6 +497,23 @@ def test_frozen_parameters_may_be_of_any_kind(frozen, match):
             opt.step()
 
 
+def test_what_is_one_in_memory_is_refused():
+    """Threads would write it at once. Parts of one storage are not one; nor are parameters without elements, or frozen."""
+    p = nn.Parameter(torch.ones(20, 40))
+    tied = nn.Parameter(p.detach()[:10])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of the first case
+        for params in ([p, p], [p, tied], [nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(4)), p, tied]):
+            n = len(params)
+            with pytest.raises(ValueError, match=f"parameter {n - 2} of group 0 and parameter {n - 1} of group 0 are one"):
+                AdamW(params)
+    opt = AdamW([p])
+    with pytest.raises(errors.InvalidError, match="parameter 0 of group 0 and parameter 0 of group 1 are one"):
+        opt.add_param_group({"params": [tied]})
+    flat, empty = torch.ones(800), torch.ones(0, 5)
+    AdamW([nn.Parameter(flat[:400].view(10, 40)), nn.Parameter(flat[400:].view(10, 40)), nn.Parameter(empty), nn.Parameter(empty[:]), p, nn.Parameter(p.detach(), requires_grad=False)])
+
+
 def test_a_group_that_is_refused_is_not_there():
     p = nn.Parameter(torch.ones(20, 40))
     opt = AdamW([p], lr=0.1)

@@ -126,6 +126,8 @@ class Resident(torch.optim.Optimizer):
             for i, p in enumerate(self.param_groups[-1]["params"] if bits is not None else ()):
                 if p.requires_grad:  # what is frozen is looked at when it gets a gradient
                     refuse(p, f"{self._name}: parameter {i} of group {len(self.param_groups) - 1}")
+            if bits is not None:
+                _optim_state.refuse_twice([(p, name) for _, p, name, g in self._each(self.param_groups) if not self._stays_wide(g)], self._name)
         except BaseException:
             self.param_groups.pop()  # or every step would fail
             raise

@@ -92,6 +92,24 @@ def refuse(p: Tensor, who: str) -> tuple[Part, _sharded.Ranks | None]:
     return placed
 
 
+def refuse_twice(named: list[tuple[Tensor, str]], who: str) -> None:
+    """InvalidError where two parameters are one, or begin at one place in memory: a step would change it by two threads at once. Views of one storage that
+    begin elsewhere are what sharding makes of it."""
+    first: dict[Any, str] = {}
+    for p, name in named:
+        at = _address(p) or id(p)
+        if first.setdefault(at, name) != name:
+            raise InvalidError(f"{who}: {first[at]} and {name} are one in memory: an optimizer takes it once")
+
+
+def _address(p: Tensor) -> tuple[Any, int] | None:
+    """None: there is nothing that a step would write."""
+    here = _sharded.local(p)
+    if not p.requires_grad or type(here) not in (torch.nn.Parameter, Tensor) or here.layout != torch.strided or here.device.type not in ("cpu", "cuda"):
+        return None
+    return (here.device, here.data_ptr()) if here.numel() and here.untyped_storage().nbytes() else None
+
+
 def is_wide(shape: torch.Size | tuple[int, ...]) -> bool:
     """Whether moments stay f32: what has no rows may be cut anywhere, so that no factors could be the same however it is."""
     return len(shape) < 2
