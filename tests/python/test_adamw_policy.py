@@ -234,6 +234,22 @@ def test_memory_beside_codes_does_not_grow_with_tensors():
     assert sys.getsizeof(opt.policy.history) < 8192 and opt.policy.history.maxlen == 256
 
 
+@pytest.mark.parametrize("bits", [4, 32, "auto"])
+def test_a_save_looks_at_all_parameters_a_few_times(bits, monkeypatch):
+    """Not once for each of them."""
+    params = [nn.Parameter(torch.ones(64, 64)) for _ in range(30)]
+    opt = AdamW(params, state_bits=bits)
+    for p in params:
+        p.grad = torch.ones_like(p)
+    opt.step()
+    looks, all_of = [], ckpress.torch._policy.Policy._all
+    monkeypatch.setattr(ckpress.torch._policy.Policy, "_all", staticmethod(lambda groups: looks.append(1) or all_of(groups)))
+    for lossy in (False, True, False):
+        for p in params:
+            opt.ckpress_state(p, lossy)
+    assert len(looks) <= 2
+
+
 def test_history_is_bounded():
     opt = auto(net())
     for i in range(1000):

@@ -272,8 +272,9 @@ class Policy:
     # ---- what is kept ----
 
     def number_of(self, optimizer: torch.optim.Optimizer, p: Tensor) -> int:
-        if self.core is None or id(p) not in self._places:
-            self._places = {id(q): n for n, _, q in self._all(optimizer.param_groups)}
+        if id(p) not in self._places:  # which is empty whenever groups may have changed; all have a place there, or each save would look for those of fixed widths
+            groups = optimizer.param_groups
+            self._places = {id(q): -1 for g in groups for q in g["params"]} | {id(q): n for n, _, q in self._all(groups)}
         return self._places.get(id(p), -1)
 
     def kept(self, optimizer: torch.optim.Optimizer, number: int) -> dict[str, Tensor]:
