@@ -124,3 +124,21 @@ def test_a_state_is_where_its_parameter_is():
     out = opt._out(opt.state[p], torch.empty_like(p, device="meta"), 0)
     assert {"bits", "correction", "policy", "row_factor"} < out.keys()
     assert {k for k, t in out.items() if t.device.type != "meta"} == {"step"}
+
+
+@pytest.mark.parametrize("ours", [AdamW, ckpress.torch.SGD])
+def test_a_state_dict_is_of_one_step(ours):
+    """Codes are copies: so is what has none."""
+    params = [nn.Parameter(torch.ones(s)) for s in ((20, 40), (30,), (5, 6))]
+    opt = ours([{"params": params[:2]}, {"params": params[2:], "state_bits": 32}], lr=0.1, **({"momentum": 0.9} if ours is not AdamW else {}))
+    step(params, opt, 2)
+    now = [opt.state_dict()["state"], opt.torch_state_dict()["state"]]
+    was = copy.deepcopy(now)
+    step(params, opt, 1, 2)
+    assert all(equal(a, b) for a, b in zip(now, was, strict=True))
+    taken = torch.optim.AdamW(params) if ours is AdamW else torch.optim.SGD(params, momentum=0.9)
+    taken.param_groups[:] = [{**taken.param_groups[0], "params": g["params"]} for g in opt.param_groups]
+    taken.load_state_dict(opt.torch_state_dict())
+    after = copy.deepcopy(taken.state_dict()["state"])
+    step(params, opt, 1, 3)
+    assert equal(after, taken.state_dict()["state"])

@@ -62,7 +62,7 @@ class Resident(torch.optim.Optimizer):
     they add integers up. ``state_dict()`` has DTensors then, for torch.distributed.checkpoint. Under DistributedDataParallel there is nothing to do.
 
     An element whose gradient is NaN, infinite or 2^40 and more stays as it is in that step, weight and moments; ``skipped`` counts
-    them. ``state_dict()`` has codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of
+    them. ``state_dict()`` is a copy, with codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of
     torch's class. ``torch_state_dict()`` is for going back to one.
 
     ``master``: what is kept of bf16 weights beyond their own bits, so that they are updated in f32: "split16" keeps all (bf16 is the master to nearest),
@@ -375,7 +375,7 @@ class Resident(torch.optim.Optimizer):
         out: dict[str, Any] = super().state_dict()
         for k, state in out["state"].items():
             p = params[k] if isinstance(k, int) and k < len(params) else k
-            out["state"][k] = self._out(state, p, numbers.get(id(p), -1))
+            out["state"][k] = self._out(state, p, numbers.get(id(p), -1)) if "packed" in state else _optim_state.copied(state)
         for group in out["param_groups"]:
             group["policy"] = copy.copy(group["policy"])  # the optimizer goes on writing into its own
         return out
@@ -410,8 +410,10 @@ class Resident(torch.optim.Optimizer):
         for k, state in out["state"].items():
             if "packed" in state:
                 out["state"][k] = self._as_torchs(state["packed"], params[k])
-            elif "step" in state and is_wide(params[k].shape):
-                out["state"][k] = {key: state[key] for key in (("step",) if self._counts_steps else ()) + self._moments}
+                continue
+            if "step" in state and is_wide(params[k].shape):
+                state = {key: state[key] for key in (("step",) if self._counts_steps else ()) + self._moments}
+            out["state"][k] = _optim_state.copied(state)
         for group in out["param_groups"]:
             del group["state_bits"], group["seed"], group["master"], group["policy"]
             group.update(self._torchs)
@@ -582,7 +584,7 @@ class AdamW(Adam):
     ``set_budget()`` changes the average. A resumed training takes the same decisions: a state that is loaded brings its ``budget_bits`` and ``every`` along, whatever the constructor was given. Parameters that are not on a CPU keep the widths they start with.
 
     An element whose gradient is NaN, infinite or 2^40 and more stays as it is in that step, weight and moments; ``skipped`` counts
-    them. ``state_dict()`` has codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of a
+    them. ``state_dict()`` is a copy, with codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of a
     ``torch.optim.AdamW``. ``torch_state_dict()`` is for going back to one.
     """
 

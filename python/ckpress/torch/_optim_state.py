@@ -209,6 +209,11 @@ def wide_state(saved: dict[str, Any], p: Tensor, part: Part, moments: dict[str, 
     return out
 
 
+def copied(state: Any) -> Any:
+    """A state without codes as it is now, as codes are: the optimizer goes on writing into its tensors."""
+    return {k: t.detach().clone() if isinstance(t, Tensor) else t for k, t in state.items()} if isinstance(state, dict) else state
+
+
 def steps_of(saved: Any, name: str) -> int:
     """Finished steps, as a state has them."""
     try:
