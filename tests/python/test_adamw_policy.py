@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import io
 import sys
+import warnings
 
 import ckpress
 import ckpress.torch
@@ -382,6 +383,21 @@ def test_from_fixed_widths_and_from_torch():
     # and an old state of fixed widths into an optimizer that had a policy
     opt.load_state_dict(AdamW(b.parameters(), state_bits=4).state_dict())
     assert opt.param_groups[0]["policy"] is None
+
+
+def test_parameters_without_elements():
+    params = [nn.Parameter(torch.ones(s)) for s in ((0, 5), (20, 0), (0,))]
+    opt = AdamW(params, state_bits="auto", every=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            for p in params:
+                p.grad = torch.ones_like(p)
+            opt.step()
+    assert str(opt.report()) and opt.report()["bits"] == 0
+    other = AdamW(params, state_bits="auto")
+    other.load_state_dict(opt.state_dict())
+    assert other.report()["policy"]["rounds"] == 1
 
 
 def test_report_reads_well():

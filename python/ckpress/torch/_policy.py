@@ -152,7 +152,7 @@ class Policy:
             core.set_state([used, *(shared[_FIRST + 1 :] if shared is not None else core.state()[1:])])
         except (ValueError, TypeError, OverflowError):
             raise InvalidError("AdamW: the group's policy is not one of this version") from None
-        if used > self._bytes(self.numel) and not self._warned and all(t[3:5] == (2, 2) for t in items if t[5]):
+        if used > self._bytes(self.numel) and self.numel and not self._warned and all(t[3:5] == (2, 2) for t in items if t[5]):
             self._warned = True
             least = 4.0 * (used + self.shared_bytes) / self.numel
             warnings.warn(f"ckpress: budget_bits={self.budget / 1024:g}: these parameters take {least:.2f} bits at the least", stacklevel=4)
@@ -307,7 +307,7 @@ class Policy:
             return None
         used, _, visits, raised, lowered, plans, _ = core.state()[:7]
         return {
-            "budget_bits": self.budget / 1024, "bits": 4.0 * (used + self.shared_bytes) / self.numel, "every": self.every, "visits": visits, "rounds": plans,
+            "budget_bits": self.budget / 1024, "bits": 4.0 * (used + self.shared_bytes) / max(1, self.numel), "every": self.every, "visits": visits, "rounds": plans,
             "raised": raised, "lowered": lowered, "history": list(self.history),
         }
 
