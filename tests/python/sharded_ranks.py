@@ -311,7 +311,8 @@ def refusals(rank, dir):
     flat = init_device_mesh("cpu", (1, dist.get_world_size()))
     says(lambda: ckpress.torch.AdamW([nn.Parameter(distribute_tensor(torch.ones(64, 64), flat, [Shard(0), Shard(0)]))]))
     replicated = nn.Parameter(distribute_tensor(torch.ones(64, 64), mesh, [Replicate()]))
-    optimizer = ckpress.torch.AdamW([replicated])
+    frozen = nn.Parameter(distribute_tensor(torch.ones(64, 64), mesh, [Shard(1)]), requires_grad=False)
+    optimizer = ckpress.torch.AdamW([replicated, frozen])
     replicated.grad = distribute_tensor(torch.ones(64, 64), mesh, [Replicate()])
     optimizer.step()
     out.append(sorted(optimizer.state_dict()["state"][0]))
@@ -338,6 +339,16 @@ def refusals(rank, dir):
         optimizer.step()
     alone.grad = place(torch.ones(64, 64), mesh)
     says(optimizer.step)
+    # a state of torch's class, which rank 0 alone has: the others see steps without moments
+    model = sharded(net())
+    optimizer = adamw(model)
+    state = {}
+    if rank == 0:
+        plain = net()
+        torchs = torch.optim.AdamW(plain.parameters(), lr=3e-3)
+        train(plain, torchs, 3)
+        state = get_optimizer_state_dict(plain, torchs)
+    says(lambda: set_optimizer_state_dict(model, optimizer, state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)))
     moved = nn.Parameter(place(torch.ones(64, 64), mesh))
     optimizer = ckpress.torch.AdamW([moved])
     moved.grad = distribute_tensor(torch.ones(64, 64), mesh, [Replicate()])

@@ -427,6 +427,21 @@ def test_a_gradient_of_another_shape_is_refused():
     assert not p.any()
 
 
+@pytest.mark.parametrize("ours,torchs", [(AdamW, "adamw"), (ckpress.torch.Adam, "adam")])
+def test_f32_state_is_torchs_by_what_every_version_of_it_takes(ours, torchs, monkeypatch):
+    """Before 2.7 adam() knew nothing of decoupled_weight_decay."""
+    from ckpress.torch import _adamw
+
+    known = {"foreach", "amsgrad", "beta1", "beta2", "lr", "weight_decay", "eps", "maximize"}
+    real, called = getattr(_adamw, f"torch_{torchs}"), []
+    monkeypatch.setattr(_adamw, f"torch_{torchs}", lambda *args, **how: called.append(how.keys()) or real(*args, **how))
+    a, b = net(), net()
+    train(a, ours(a.parameters(), lr=1e-2, weight_decay=0.3, state_bits=32), 3)
+    train(b, getattr(torch.optim, ours.__name__)(b.parameters(), lr=1e-2, weight_decay=0.3), 3)
+    torch.testing.assert_close(weights(a), weights(b), rtol=1e-5, atol=1e-7)
+    assert called == [known] * 3
+
+
 def test_steps_are_counted_whatever_the_default_dtype():
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -462,6 +477,41 @@ def test_a_code_that_is_none_is_refused(bits):
     saved["state"][0]["exp_avg_code"].fill_(0x80)
     with pytest.raises(errors.InvalidError):
         optimizer.load_state_dict(saved)
+
+
+@pytest.mark.parametrize(
+    "frozen,match", [(torch.ones(4, 8, dtype=torch.float64), "float64"), (torch.ones(4, 1).expand(4, 8), "expanded"), (torch.ones(4, 8, dtype=torch.int8), None)]
+)
+def test_frozen_parameters_may_be_of_any_kind(frozen, match):
+    """A model whose base is quantized and frozen has its optimizer replaced by one line; what gets a gradient later is refused then."""
+    p, q = nn.Parameter(torch.ones(20, 40)), nn.Parameter(frozen, requires_grad=False)
+    opt = AdamW([p, q], lr=0.1)
+    p.grad = torch.ones_like(p)
+    opt.step()
+    opt.load_state_dict(opt.state_dict())
+    assert (p != 1).all() and (q == 1).all() and len(opt.report()["parameters"]) == 1
+    if match is not None:
+        q.requires_grad_()
+        q.grad = torch.ones(q.shape, dtype=q.dtype)
+        with pytest.raises(errors.UnsupportedError, match=f"parameter 1 of group 0 is .*{match}"):
+            opt.step()
+
+
+def test_what_is_one_in_memory_is_refused():
+    """Threads would write it at once. Parts of one storage are not one; nor are parameters without elements, or frozen."""
+    p = nn.Parameter(torch.ones(20, 40))
+    tied = nn.Parameter(p.detach()[:10])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of the first case
+        for params in ([p, p], [p, tied], [nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(4)), p, tied]):
+            n = len(params)
+            with pytest.raises(ValueError, match=f"parameter {n - 2} of group 0 and parameter {n - 1} of group 0 are one"):
+                AdamW(params)
+    opt = AdamW([p])
+    with pytest.raises(errors.InvalidError, match="parameter 0 of group 0 and parameter 0 of group 1 are one"):
+        opt.add_param_group({"params": [tied]})
+    flat, empty = torch.ones(800), torch.ones(0, 5)
+    AdamW([nn.Parameter(flat[:400].view(10, 40)), nn.Parameter(flat[400:].view(10, 40)), nn.Parameter(empty), nn.Parameter(empty[:]), p, nn.Parameter(p.detach(), requires_grad=False)])
 
 
 def test_a_group_that_is_refused_is_not_there():

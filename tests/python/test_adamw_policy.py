@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import io
 import sys
+import warnings
 
 import ckpress
 import ckpress.torch
@@ -234,6 +235,22 @@ def test_memory_beside_codes_does_not_grow_with_tensors():
     assert sys.getsizeof(opt.policy.history) < 8192 and opt.policy.history.maxlen == 256
 
 
+@pytest.mark.parametrize("bits", [4, 32, "auto"])
+def test_a_save_looks_at_all_parameters_a_few_times(bits, monkeypatch):
+    """Not once for each of them."""
+    params = [nn.Parameter(torch.ones(64, 64)) for _ in range(30)]
+    opt = AdamW(params, state_bits=bits)
+    for p in params:
+        p.grad = torch.ones_like(p)
+    opt.step()
+    looks, all_of = [], ckpress.torch._policy.Policy._all
+    monkeypatch.setattr(ckpress.torch._policy.Policy, "_all", staticmethod(lambda groups: looks.append(1) or all_of(groups)))
+    for lossy in (False, True, False):
+        for p in params:
+            opt.ckpress_state(p, lossy)
+    assert len(looks) <= 2
+
+
 def test_history_is_bounded():
     opt = auto(net())
     for i in range(1000):
@@ -309,6 +326,37 @@ def test_another_budget_on_the_way():
     assert 4.41 < opt.report()["policy"]["bits"] <= 4.5
 
 
+@pytest.mark.parametrize("how", ["load", "restore", "deepcopy", "pickle", "group"])
+def test_another_budget_after_a_state_came_in(how, tmp_path):
+    """What was saved holds until another is asked for; it was taken for the one that is asked for."""
+    model = net()
+    opt = auto(model, budget_bits=5.0)
+    train(model, opt, 6)
+    if how == "deepcopy":
+        model, opt = copy.deepcopy((model, opt))
+    elif how == "pickle":
+        file = io.BytesIO()
+        torch.save((model, opt), file)
+        file.seek(0)
+        model, opt = torch.load(file, weights_only=False)
+    elif how == "group":
+        opt.add_param_group({"params": [nn.Parameter(torch.ones(64, 64))]})
+    else:
+        saved, opt = opt, auto(model, budget_bits=3.0)
+        if how == "load":
+            opt.load_state_dict(saved.state_dict())
+        else:
+            with ckpress.Checkpointer(tmp_path, rng=False) as ck:
+                ck.save(6, wait=True, model=model, optimizer=saved)
+                assert ck.restore(model=model, optimizer=opt) == 6
+        assert copy.deepcopy(opt).report()["policy"]["budget_bits"] == 5.0
+    opt.set_budget(3.5)
+    assert opt.report()["policy"]["budget_bits"] == 3.5 and opt.param_groups[0]["policy"][0] == 3.5 * 1024
+    assert copy.deepcopy(opt).report()["policy"]["budget_bits"] == 3.5
+    train(model, opt, 80, 6)
+    assert 3.43 < opt.report()["policy"]["bits"] <= 3.5
+
+
 def test_from_fixed_widths_and_from_torch():
     a = net()
     fixed = AdamW(a.parameters(), lr=3e-3, state_bits=(4, 4))
@@ -335,6 +383,21 @@ def test_from_fixed_widths_and_from_torch():
     # and an old state of fixed widths into an optimizer that had a policy
     opt.load_state_dict(AdamW(b.parameters(), state_bits=4).state_dict())
     assert opt.param_groups[0]["policy"] is None
+
+
+def test_parameters_without_elements():
+    params = [nn.Parameter(torch.ones(s)) for s in ((0, 5), (20, 0), (0,))]
+    opt = AdamW(params, state_bits="auto", every=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            for p in params:
+                p.grad = torch.ones_like(p)
+            opt.step()
+    assert str(opt.report()) and opt.report()["bits"] == 0
+    other = AdamW(params, state_bits="auto")
+    other.load_state_dict(opt.state_dict())
+    assert other.report()["policy"]["rounds"] == 1
 
 
 def test_report_reads_well():

@@ -204,6 +204,24 @@ def test_room_through_distributed_checkpoints(tmp_path):
     assert all(has.state[p]["packed"].settle is None and has.state[p]["packed"].bits == (4, 4) for p in large(other))
 
 
+@pytest.mark.parametrize("reads_the_file", [False, True])
+def test_torchs_state_put_among_codes_is_refused(reads_the_file):
+    """torch's helper for whole states puts them into a state that no step has written, key by key: zeros were taken for the moments (all of it: test_sharded)."""
+    model = net()
+    torchs = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    train(model, torchs, 5)
+    saved, opt = torchs.state_dict(), AdamW(model.parameters(), lr=0.0, small=0)
+    model.zero_grad()
+    put = get_optimizer_state_dict(model, opt)["state"]  # by a step that counts for nothing
+    for own, theirs in zip(put.values(), saved["state"].values(), strict=True):
+        own.update({k: t for k, t in theirs.items() if reads_the_file or k in own})
+    with pytest.raises(ckpress.Error, match="parameter 0 of group 0: a state of torch's class"):
+        opt.load_state_dict({"state": dict(enumerate(put.values())), "param_groups": saved["param_groups"]})
+    assert not opt.state[model[0].weight]["packed"].m.any()
+    opt.load_state_dict(saved)
+    assert all(t["step"] == 5 for t in opt.state_dict()["state"].values()) and opt.state[model[0].weight]["packed"].m.any()
+
+
 def test_room_ends_on_the_parameters_device(tmp_path, monkeypatch):
     """Codes are made anew on the CPU: they are moved after that."""
     model, opt = in_room(tmp_path)

@@ -112,9 +112,10 @@ def test_other_doors(tmp_path):
 
 
 def test_refusals_name_the_parameter(tmp_path):
-    for by_column, twice, state, missing, later, behind, moved in run(sharded_ranks.refusals, tmp_path, world=2):
+    for by_column, twice, state, missing, later, behind, mixed, moved in run(sharded_ranks.refusals, tmp_path, world=2):
         assert by_column.startswith("UnsupportedError") and "parameter 1 of group 0" in by_column and "Shard(dim=1)" in by_column
         assert twice.startswith("UnsupportedError") and "parameter 0 of group 0" in twice
         assert "exp_avg_code" in state
         assert missing == later == behind and missing.startswith("InvalidError") and "do not step the same parameters" in missing
+        assert mixed.startswith("InvalidError: parameter 0 of group 0: a state of torch's class")
         assert moved.startswith("UnsupportedError") and "gradient" in moved

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch.optim.adam import adam as torch_adam
+from torch.optim.adamw import adamw as torch_adamw
 
 from ..errors import InvalidError, UnsupportedError
 from . import _cuda, _optim_state, _sharded, _torch_step
@@ -55,13 +56,13 @@ class Resident(torch.optim.Optimizer):
     ``small`` elements get ``small_bits`` where that is more. Rounding is unbiased and depends on ``seed``, the step, the parameter's place
     and the element alone: not on threads, the CPU or the number of ranks. Parameters in f32, bf16 or f16 (bf16 weights are rounded without bias), on a CPU by a kernel in C;
     on an NVIDIA GPU by one in CUDA where the package was built with it (it has not run on a GPU yet), elsewhere by the same arithmetic in torch's operations, in several passes over memory. Parameters of one dimension or none have no rows, and keep
-    moments in f32, as torch's class does; ``report()`` counts them.
+    moments in f32, as torch's class does; ``report()`` counts them. What is frozen may be of any type.
 
     Sharded parameters are FSDP2's (``fully_shard``): DTensors of whole rows, ``Shard(0)`` along one dimension of the mesh. All ranks step the same parameters; at few steps
     they add integers up. ``state_dict()`` has DTensors then, for torch.distributed.checkpoint. Under DistributedDataParallel there is nothing to do.
 
     An element whose gradient is NaN, infinite or 2^40 and more stays as it is in that step, weight and moments; ``skipped`` counts
-    them. ``state_dict()`` has codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of
+    them. ``state_dict()`` is a copy, with codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of
     torch's class. ``torch_state_dict()`` is for going back to one.
 
     ``master``: what is kept of bf16 weights beyond their own bits, so that they are updated in f32: "split16" keeps all (bf16 is the master to nearest),
@@ -123,10 +124,10 @@ class Resident(torch.optim.Optimizer):
         super().add_param_group(param_group)
         try:
             for i, p in enumerate(self.param_groups[-1]["params"] if bits is not None else ()):
-                name = f"{self._name}: parameter {i} of group {len(self.param_groups) - 1}"
-                refuse(p, name)
-                _sharded.place_of(p, name)
-                _sharded.refuse_expanded(p, name)
+                if p.requires_grad:  # what is frozen is looked at when it gets a gradient
+                    refuse(p, f"{self._name}: parameter {i} of group {len(self.param_groups) - 1}")
+            if bits is not None:
+                _optim_state.refuse_twice([(p, name) for _, p, name, g in self._each(self.param_groups) if not self._stays_wide(g)], self._name)
         except BaseException:
             self.param_groups.pop()  # or every step would fail
             raise
@@ -173,7 +174,7 @@ class Resident(torch.optim.Optimizer):
         """Those of all sharded parameters that have state of a few bits, in order, each once."""
         found: dict[int, Ranks] = {}
         for _, p, name, group in self._each(self.param_groups):
-            if _sharded.is_dtensor(p) and not self._stays_wide(group):
+            if _sharded.is_dtensor(p) and not self._stays_wide(group) and (p.requires_grad or self.state.get(p)):
                 _, ranks = _sharded.place_of(p, f"{self._name}: {name}")
                 if ranks is not None:
                     found.setdefault(id(ranks.group), ranks)
@@ -199,8 +200,7 @@ class Resident(torch.optim.Optimizer):
         return work
 
     def _add_job(self, work: _Work, p: Tensor, name: str, bits: tuple[int, int] | None, group: int, number: int) -> None:
-        refuse(p, f"{self._name}: {name}")
-        part, ranks = _sharded.place_of(p, f"{self._name}: {name}")
+        part, ranks = refuse(p, f"{self._name}: {name}")
         held = self._held(p, part, name, bits, int(self.param_groups[group]["seed"]), number)
         assert p.grad is not None
         if p.grad.shape != p.shape:
@@ -375,13 +375,16 @@ class Resident(torch.optim.Optimizer):
         out: dict[str, Any] = super().state_dict()
         for k, state in out["state"].items():
             p = params[k] if isinstance(k, int) and k < len(params) else k
-            out["state"][k] = self._out(state, p, numbers.get(id(p), -1))
+            out["state"][k] = self._out(state, p, numbers.get(id(p), -1)) if "packed" in state else _optim_state.copied(state)
         for group in out["param_groups"]:
             group["policy"] = copy.copy(group["policy"])  # the optimizer goes on writing into its own
         return out
 
     def _out(self, state: dict[str, Any], p: Any, number: int) -> dict[str, Any]:
-        return {**state["packed"].codes(p, self._moments), **self.policy.kept(self, number)} if "packed" in state else state
+        if "packed" not in state:
+            return state
+        kept = {k: t.to(_sharded.local(p).device) for k, t in self.policy.kept(self, number).items()}
+        return {**state["packed"].codes(p, self._moments), **kept}
 
     def ckpress_state(self, p: Tensor, lossy: bool = False) -> tuple[dict[str, Any], bool]:
         """What a checkpoint holds of one parameter's state, and whether all of it stays as it is. A profile that rounds moments has them as the
@@ -407,8 +410,10 @@ class Resident(torch.optim.Optimizer):
         for k, state in out["state"].items():
             if "packed" in state:
                 out["state"][k] = self._as_torchs(state["packed"], params[k])
-            elif "step" in state and is_wide(params[k].shape):
-                out["state"][k] = {key: state[key] for key in (("step",) if self._counts_steps else ()) + self._moments}
+                continue
+            if "step" in state and is_wide(params[k].shape):
+                state = {key: state[key] for key in (("step",) if self._counts_steps else ()) + self._moments}
+            out["state"][k] = _optim_state.copied(state)
         for group in out["param_groups"]:
             del group["state_bits"], group["seed"], group["master"], group["policy"]
             group.update(self._torchs)
@@ -530,7 +535,7 @@ class Adam(Resident):
         super().__init__(params, defaults, refused, small, small_bits, budget_bits, every)
 
     def set_budget(self, budget_bits: float) -> None:
-        """Another average for ``state_bits="auto"``; widths follow over the next rounds."""
+        """Another average for ``state_bits="auto"``; widths follow over the next rounds. A state that is loaded brings its own: call it after that."""
         self.policy.set_budget(self, budget_bits)
 
     def _check(self, group: dict[str, Any]) -> None:
@@ -554,10 +559,10 @@ class Adam(Resident):
                 self.state[p] = {"step": torch.tensor(0.0, dtype=torch.float32, device="cpu"), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         states = [self.state[p] for p in params]
         b1, b2 = group["betas"]
-        torch_adam(
+        (torch_adamw if self._decoupled else torch_adam)(
             params, [p.grad for p in params], [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states], [], [s["step"] for s in states],
             foreach=False, amsgrad=False, beta1=b1, beta2=b2, lr=group["lr"], weight_decay=group["weight_decay"], eps=group["eps"],
-            maximize=group["maximize"], decoupled_weight_decay=self._decoupled,
+            maximize=group["maximize"],
         )  # fmt: skip
 
 
@@ -576,10 +581,10 @@ class AdamW(Adam):
     ``state_bits="auto"``: widths of each tensor's m and v follow what the training does, ``budget_bits`` on average over all groups that say "auto", with
     everything counted that is kept for them; never more, but for the steps after a restore of rounded moments, and where the least widths take more (a warning says so). In ``every`` steps each tensor is looked at once; the next round gives bits where they do the most: up at once,
     down after two looks, one level at a time, so that widths settle in some six rounds: ``every`` should be a small part of the training. ``report()`` prints them;
-    ``set_budget()`` changes the average. A resumed training takes the same decisions. Parameters that are not on a CPU keep the widths they start with.
+    ``set_budget()`` changes the average. A resumed training takes the same decisions: a state that is loaded brings its ``budget_bits`` and ``every`` along, whatever the constructor was given. Parameters that are not on a CPU keep the widths they start with.
 
     An element whose gradient is NaN, infinite or 2^40 and more stays as it is in that step, weight and moments; ``skipped`` counts
-    them. ``state_dict()`` has codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of a
+    them. ``state_dict()`` is a copy, with codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of a
     ``torch.optim.AdamW``. ``torch_state_dict()`` is for going back to one.
     """
 

@@ -81,12 +81,33 @@ def recode(packed: Packed, bits: tuple[int, int], settings: list[tuple[Any, ...]
     packed.bits, packed.settle = bits, None
 
 
-def refuse(p: Tensor, who: str) -> None:
-    """UnsupportedError where a parameter can't have state of a few bits."""
+def refuse(p: Tensor, who: str) -> tuple[Part, _sharded.Ranks | None]:
+    """UnsupportedError where a parameter can't have state of a few bits; else what of it is here, and who has the rest."""
     if type(p) not in (torch.nn.Parameter, Tensor) and not _sharded.is_dtensor(p):
         raise UnsupportedError(f"{who} is a {type(p).__name__}: only plain tensors and DTensors have state of a few bits; give its group state_bits=32")
     if p.dtype not in DTYPES or p.device.type == "meta" or p.layout != torch.strided:
         raise UnsupportedError(f"{who} is {p.dtype} on {p.device}: not supported with state of a few bits; give its group state_bits=32")
+    placed = _sharded.place_of(p, who)
+    _sharded.refuse_expanded(p, who)
+    return placed
+
+
+def refuse_twice(named: list[tuple[Tensor, str]], who: str) -> None:
+    """InvalidError where two parameters are one, or begin at one place in memory: a step would change it by two threads at once. Views of one storage that
+    begin elsewhere are what sharding makes of it."""
+    first: dict[Any, str] = {}
+    for p, name in named:
+        at = _address(p) or id(p)
+        if first.setdefault(at, name) != name:
+            raise InvalidError(f"{who}: {first[at]} and {name} are one in memory: an optimizer takes it once")
+
+
+def _address(p: Tensor) -> tuple[Any, int] | None:
+    """None: there is nothing that a step would write."""
+    here = _sharded.local(p)
+    if not p.requires_grad or type(here) not in (torch.nn.Parameter, Tensor) or here.layout != torch.strided or here.device.type not in ("cpu", "cuda"):
+        return None
+    return (here.device, here.data_ptr()) if here.numel() and here.untyped_storage().nbytes() else None
 
 
 def is_wide(shape: torch.Size | tuple[int, ...]) -> bool:
@@ -114,14 +135,14 @@ def factors(numel: int, cols: int, alone: bool) -> int:
 
 
 def rest_as(rest: Tensor | None, dtype: torch.dtype | None, shape: tuple[int, ...], device: torch.device) -> Tensor | None:
-    """Further bits of weights in that type, or none."""
+    """Further bits of weights in that type, or none; row by row, as C and the weights that it is given are."""
     if dtype is None:
         return None
     if rest is None:
         return torch.zeros(shape, dtype=dtype, device=device)
     if rest.dtype == dtype:
-        return rest
-    wide = rest.to(torch.int16)
+        return rest.contiguous()
+    wide = rest.contiguous().to(torch.int16)
     return wide * 256 if dtype == torch.int16 else ((wide.int() + 128) >> 8).clamp(max=127).to(dtype)
 
 
@@ -129,16 +150,23 @@ class Wide:
     """Moments in f32 of a parameter that has no rows, as torch keeps them, for as long as a step takes: the memory is a state's."""
 
     def __init__(self, state: dict[str, Any], p: Tensor, part: Part, moments: tuple[str, ...]) -> None:
-        self.state, self.of, self.part = state, p, part
-        self.moments = [_sharded.local(state[k]) for k in moments]
+        self.state, self.of, self.part, self.device = state, p, part, _sharded.local(p).device
+        self.moments = [self._there(k) for k in moments]
         self.bits = (32, 32 if len(moments) > 1 else 0)
         self.step = int(state["step"])
         self.m_corr, self.v_corr = float(self.step != 0), 0.0  # a momentum begins as the first gradient
-        rest = state.get("master_rest")
-        self.rest = None if rest is None else _sharded.local(rest)
+        self.rest = None if state.get("master_rest") is None else self._there("master_rest")
+
+    def _there(self, key: str) -> Tensor:
+        """What is here of a state's tensor, where the parameter is: a model moves without its optimizer."""
+        here = _sharded.local(self.state[key])
+        if here.device != self.device:
+            here = here.to(self.device)
+            self.state[key] = _sharded.like(self.of, here, self.part.whole)
+        return here
 
     def fits(self) -> bool:
-        return all(t.shape == self.part.shape and t.dtype == torch.float32 for t in self.moments)
+        return all(t.shape == self.part.shape and t.dtype == torch.float32 and t.device == self.device for t in self.moments)
 
     @staticmethod
     def open(state: dict[str, Any], p: Tensor, moments: tuple[str, ...]) -> None:
@@ -181,6 +209,11 @@ def wide_state(saved: dict[str, Any], p: Tensor, part: Part, moments: dict[str, 
     return out
 
 
+def copied(state: Any) -> Any:
+    """A state without codes as it is now, as codes are: the optimizer goes on writing into its tensors."""
+    return {k: t.detach().clone() if isinstance(t, Tensor) else t for k, t in state.items()} if isinstance(state, dict) else state
+
+
 def steps_of(saved: Any, name: str) -> int:
     """Finished steps, as a state has them."""
     try:
@@ -190,6 +223,15 @@ def steps_of(saved: Any, name: str) -> int:
     if not (0 <= steps <= 1 << 53 and steps == int(steps)):
         raise InvalidError(f"{name}: {steps} is no number of steps")
     return int(steps)
+
+
+def mixed(name: str) -> InvalidError:
+    """torch's helpers put what comes into a state that is here, key by key: codes of before stay beside steps of another class. On one rank, which has read the
+    file, beside its moments too: all must say the same."""
+    return InvalidError(
+        f"{name}: a state of torch's class among codes that are not of it: set_optimizer_state_dict(full_state_dict=True) is for this class's own; "
+        "give that of torch's to load_state_dict(), on every rank and whole"
+    )
 
 
 def check_tensors(moments: list[Any], name: str) -> None:
@@ -331,10 +373,11 @@ class Packed:
 
     def codes(self, p: Tensor, moments: tuple[str, ...]) -> dict[str, Tensor]:
         """For a state_dict: m's and v's codes in uint8 of the parameter's shape (m's modulo 256), factors of rows (of those without columns as (rows, factors
-        of each)), all placed as the parameter is; and small tensors."""
-        if self.m.device.type != "cpu":
-            small = ("bits", "correction", "step")
-            return {k: t if k in small else t.to(self.m.device) for k, t in self.to("cpu").codes(p, moments).items()}
+        of each)), all placed as the parameter is; and small tensors, which are where it is too but for a step: torch's helpers want one device alone."""
+        device = _sharded.local(p).device
+        return {k: t if k == "step" or t.device == device else t.to(device) for k, t in self.to("cpu")._codes(p, moments).items()}
+
+    def _codes(self, p: Tensor, moments: tuple[str, ...]) -> dict[str, Tensor]:
         out, shape = {}, self.part.whole
         for moment, packed, bits, signed in zip(moments, (self.m, self.v), self.bits, (True, False), strict=False):
             code = torch.empty(self.shape, dtype=torch.uint8, device="cpu")
@@ -363,6 +406,8 @@ class Packed:
     @classmethod
     def from_codes(cls, p: Tensor, part: Part, saved: dict[str, Any], moments: tuple[str, ...], name: str) -> Packed:
         """The reverse, with the widths that were saved; everything is looked at before it is used. What was saved in blocks without rows comes whole."""
+        if moments[0] in saved:
+            raise mixed(name)
         alone, shape = len(moments) == 1, part.whole
         row = saved.get("row_factor")
         has_cols = not is_wide(shape) and layout(shape)[1] and not alone
@@ -397,6 +442,8 @@ class Packed:
         steps = steps_of(saved.get("step"), name)
         if not (0 <= m_corr <= 1 and 0 <= v_corr <= 1):
             raise InvalidError(f"{name}: corrections out of range")
+        if steps and m_corr == 0:
+            raise mixed(name)
         if numel and not bool(((row == 0) | ((row >= 17) & (row <= (200 if alone else 239)))).all()) or (col is not None and not bool(((col >= -16) & (col <= 15)).all())):
             raise InvalidError(f"{name}: factors out of range")
         signed = code[0].view(torch.int8)
@@ -404,14 +451,16 @@ class Packed:
             raise InvalidError(f"{name}: codes that {bits} bits do not have")
         out = cls.empty(part, bits, blocks_of)
         if "master_rest" in saved:
-            out.rest = _wanted(saved, "master_rest", shape, getattr(saved["master_rest"], "dtype", None), name).clone()
+            rest = _wanted(saved, "master_rest", shape, getattr(saved["master_rest"], "dtype", None), name)
+            out.rest = rest.clone(memory_format=torch.contiguous_format)  # clone() alone keeps strides
             if out.rest.dtype not in MASTERS.values():
                 raise InvalidError(f"{name}: master_rest of {out.rest.dtype}")
         out.row, out.col = row.clone(), None if col is None else col.clone()
         out.step, out.m_corr, out.v_corr = steps, m_corr, v_corr
         out.settle = None if room is None else (room[0], bits[1], steps + room[1])
         for packed, c, b in zip((out.m, out.v), code, bits, strict=False):
-            _core.Optim.pack(packed.data_ptr(), c.contiguous().data_ptr(), numel, cols, b)
+            rows = c.contiguous()  # a copy lives as long as its name
+            _core.Optim.pack(packed.data_ptr(), rows.data_ptr(), numel, cols, b)
         return out
 
     # ---- moments as torch keeps them ----

@@ -120,8 +120,13 @@ class Policy:
         self._places, self._group, self._changed = {}, None, False
 
     def set_budget(self, optimizer: torch.optim.Optimizer, budget_bits: float) -> None:
-        self.budget = _budget(budget_bits)
-        if self.ensure(optimizer) is not None:
+        budget = _budget(budget_bits)
+        core = self.ensure(optimizer)  # first: where it is made anew it takes the budget over that groups have
+        self.budget, self._fresh = budget, None
+        for group in optimizer.param_groups:
+            if group.get("policy") is not None:
+                group["policy"] = [budget, *group["policy"][1:]]
+        if core is not None:
             self._note(optimizer.param_groups)
 
     def ensure(self, optimizer: torch.optim.Optimizer) -> _core.Policy | None:
@@ -147,7 +152,7 @@ class Policy:
             core.set_state([used, *(shared[_FIRST + 1 :] if shared is not None else core.state()[1:])])
         except (ValueError, TypeError, OverflowError):
             raise InvalidError("AdamW: the group's policy is not one of this version") from None
-        if used > self._bytes(self.numel) and not self._warned and all(t[3:5] == (2, 2) for t in items if t[5]):
+        if used > self._bytes(self.numel) and self.numel and not self._warned and all(t[3:5] == (2, 2) for t in items if t[5]):
             self._warned = True
             least = 4.0 * (used + self.shared_bytes) / self.numel
             warnings.warn(f"ckpress: budget_bits={self.budget / 1024:g}: these parameters take {least:.2f} bits at the least", stacklevel=4)
@@ -267,8 +272,9 @@ class Policy:
     # ---- what is kept ----
 
     def number_of(self, optimizer: torch.optim.Optimizer, p: Tensor) -> int:
-        if self.core is None or id(p) not in self._places:
-            self._places = {id(q): n for n, _, q in self._all(optimizer.param_groups)}
+        if id(p) not in self._places:  # which is empty whenever groups may have changed; all have a place there, or each save would look for those of fixed widths
+            groups = optimizer.param_groups
+            self._places = {id(q): -1 for g in groups for q in g["params"]} | {id(q): n for n, _, q in self._all(groups)}
         return self._places.get(id(p), -1)
 
     def kept(self, optimizer: torch.optim.Optimizer, number: int) -> dict[str, Tensor]:
@@ -301,7 +307,7 @@ class Policy:
             return None
         used, _, visits, raised, lowered, plans, _ = core.state()[:7]
         return {
-            "budget_bits": self.budget / 1024, "bits": 4.0 * (used + self.shared_bytes) / self.numel, "every": self.every, "visits": visits, "rounds": plans,
+            "budget_bits": self.budget / 1024, "bits": 4.0 * (used + self.shared_bytes) / max(1, self.numel), "every": self.every, "visits": visits, "rounds": plans,
             "raised": raised, "lowered": lowered, "history": list(self.history),
         }
 

@@ -94,7 +94,7 @@ def place_of(p: Any, name: str) -> tuple[Part, Ranks | None]:
 
 
 def refuse_expanded(p: Tensor, name: str) -> None:
-    if not is_dtensor(p) and any(n > 1 and step == 0 for n, step in zip(p.shape, p.stride(), strict=True)):
+    if not is_dtensor(p) and not p.is_contiguous() and any(n > 1 and step == 0 for n, step in zip(p.shape, p.stride(), strict=True)):
         raise UnsupportedError(f"{name} is expanded: several of its elements are one in memory; give its group state_bits=32")
 
 
