@@ -130,6 +130,24 @@ no_epoch_left(uint64_t top, ckp_error *err)
     return ckpi_fail(err, CKP_ECORRUPT, "%s/%s: no claim can follow this number, which no writer took: remove the file", CKPI_LOCK_DIR, name);
 }
 
+/*
+ * Nothing was done under it yet: whatever went wrong, it must not keep others (or ourselves, later) out. Where an object store knows no condition, what
+ * lies there may be another's by now.
+ */
+static void
+take_back(ckpi_store *s, const ckpi_lockfile *mine)
+{
+    char name[CKPI_DIR_NAME_MAX], path[CKPI_STORE_PATH];
+    ckpi_lockfile there;
+    s->lost = false;
+    s->lock.held = false;
+    if (read_claim(s, mine->epoch, &there, NULL) != CKP_OK || there.nonce != mine->nonce)
+        return;
+    claim_name(name, mine->epoch);
+    ckpi_store_path(path, CKPI_LOCK_DIR, name);
+    (void)s->fs->ops->unlink(s->fs, path, NULL);
+}
+
 /* One try. *again: the picture changed meanwhile, look anew. */
 static ckp_status
 try_take(ckpi_store *s, ckpi_lockfile *mine, bool *again, ckp_error *err)
@@ -150,22 +168,14 @@ try_take(ckpi_store *s, ckpi_lockfile *mine, bool *again, ckp_error *err)
     mine->epoch = top + 1;
     mine->time = ckpi_now_unix();
     st = write_claim(s, mine, false, err);
-    *again = st == CKP_EEXIST;
-    if (st != CKP_OK)
-        return st;
-    /* Between our listing and our claim others may have come, gone and tidied up: then our number is an old one. */
-    s->lock = *mine;
-    st = ckpi_lock_check(s, err);
-    *again = st == CKP_EBUSY;
-    if (st != CKP_OK) {
-        /* nothing was done under it yet: whatever went wrong, it must not keep others (or ourselves, later) out */
-        char name[CKPI_DIR_NAME_MAX], path[CKPI_STORE_PATH];
-        claim_name(name, mine->epoch);
-        ckpi_store_path(path, CKPI_LOCK_DIR, name);
-        (void)s->fs->ops->unlink(s->fs, path, NULL);
-        s->lost = false;
-        s->lock.held = false;
+    if (st == CKP_OK) {
+        /* Between our listing and our claim others may have come, gone and tidied up: then our number is an old one. */
+        s->lock = *mine;
+        st = ckpi_lock_check(s, err);
     }
+    *again = st == CKP_EEXIST || st == CKP_EBUSY;
+    if (st != CKP_OK)
+        take_back(s, mine);
     return st;
 }
 

@@ -8,6 +8,8 @@
 #include <unistd.h>
 #include "base/limits.h"
 #include "format/runfile.h"
+#include "harness/bucket.h"
+#include "objects/objects.h"
 #include "runs.h"
 
 static bool in_objects;
@@ -431,6 +433,61 @@ test_fork(void **state)
     fault_disk_free(d);
 }
 
+/* ---- stores that know no condition, and another process that begins the run at the same moment ---- */
+
+static bucket *theirs;       /* what it puts */
+static const char *late_for; /* not NULL: run.json after our put of that key, else each key after our put of it */
+
+static ckp_status
+put_over(void *user, const char *key, const ckp_object_bytes *bytes, bool replace, ckp_error *err)
+{
+    const ckp_status st = bucket_table(user).put(user, key, bytes, replace, err);
+    const char *put = late_for == NULL ? key : strcmp(key, late_for) == 0 ? "run.json" : "";
+    const bucket_object *o = replace ? NULL : bucket_find(theirs, put);
+    if (o != NULL)
+        bucket_set(user, put, o->data, o->len);
+    return st;
+}
+
+static ckp_status
+open_in(bucket *b, bool beside, ckpi_store **s, ckp_error *err)
+{
+    ckpi_fs *fs = NULL;
+    ckp_objects t = bucket_table(b);
+    t.put = beside ? put_over : t.put;
+    assert_ok(ckpi_fs_objects(&fs, &t, "mem://run", NULL));
+    return ckpi_store_open(s, fs, CKPI_STORE_WRITE, NULL, err);
+}
+
+/* The one that put last is the one whose run and claim they are; nothing of it is removed. */
+static void
+test_begun_together(void **state)
+{
+    (void)state;
+    ckpi_store *s = NULL, *they = NULL;
+    bucket *b = bucket_new();
+    ckp_error err;
+    theirs = bucket_new();
+    late_for = NULL;
+    assert_ok(open_in(theirs, false, &they, &err));
+    const bucket_object *claim = bucket_find(theirs, "lock/epoch-00000001.json");
+    assert_status(open_in(b, true, &s, &err), CKP_EBUSY);
+    assert_memory_equal(bucket_find(b, "run.json")->data, bucket_find(theirs, "run.json")->data, bucket_find(theirs, "run.json")->len);
+    assert_memory_equal(bucket_find(b, "lock/epoch-00000001.json")->data, claim->data, claim->len);
+    bucket_free(b);
+    /* put over when ours had been read back: it shows before anything is done */
+    b = bucket_new();
+    late_for = "lock/epoch-00000001.json";
+    assert_status(open_in(b, true, &s, &err), CKP_EBUSY);
+    assert_non_null(strstr(err.text, "at the same moment"));
+    assert_ok(open_in(b, true, &s, &err));
+    assert_true(ckpi_id_eq(ckpi_store_run_id(s), ckpi_store_run_id(they)));
+    ckpi_store_free(s);
+    ckpi_store_free(they);
+    bucket_free(b);
+    bucket_free(theirs);
+}
+
 int
 main(void)
 {
@@ -448,6 +505,7 @@ main(void)
         cmocka_unit_test(test_kept_while_slow),
         cmocka_unit_test(test_wait),
         cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_begun_together),
     };
     const int failed = cmocka_run_group_tests_name("on a disk", tests, NULL, NULL);
     in_objects = true;
