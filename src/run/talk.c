@@ -356,6 +356,15 @@ ckpi_talk_heard(ckpi_talk *t, ckpi_said_phase phase, bool all)
 }
 
 bool
+ckpi_talk_said(ckpi_talk *t, ckpi_said_phase phase)
+{
+    (void)pthread_mutex_lock(&t->mutex);
+    const bool said = t->mine.phase >= (uint32_t)phase;
+    (void)pthread_mutex_unlock(&t->mutex);
+    return said;
+}
+
+bool
 ckpi_talk_cleared(ckpi_talk *t)
 {
     bool cleared = true;

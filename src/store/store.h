@@ -79,7 +79,7 @@ void ckpi_store_abort(ckpi_store *s, ckpi_attempt *a);
 CKP_MUST_USE ckp_status ckpi_store_join(ckpi_store *s, const char *dir, ckpi_attempt **out, ckp_error *err);
 /* The name of a finished shard is durable. */
 CKP_MUST_USE ckp_status ckpi_store_shard_done(ckpi_store *s, const ckpi_attempt *a, ckp_error *err);
-/* Frees a; remove: its shard `index` of `count` goes first, while no manifest is there. Accepts NULL. */
+/* Frees a; remove: its shard `index` of `count` goes first, while no manifest is there. Not after rank 0 was told of it: its manifest may yet come. Accepts NULL. */
 void ckpi_store_leave_attempt(ckpi_store *s, ckpi_attempt *a, uint32_t index, uint32_t count, bool remove);
 
 /* ---- what is there ------------------------------------------------------------------------------------------------ */
