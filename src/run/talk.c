@@ -440,7 +440,7 @@ start(ckpi_talk *t, ckp_error *err)
         return ckpi_fail(err, CKP_ENOMEM, "no condition variable");
     }
     t->sync_made = true;
-    const int e = pthread_create(&t->thread, NULL, talk, t);
+    const int e = ckpi_thread_start(&t->thread, talk, t);
     if (e != 0)
         return ckpi_fail_errno(err, e, "cannot start the thread that talks to the other ranks");
     t->thread_made = true;
