@@ -49,6 +49,13 @@ uint64_t ckpi_store_epoch(const ckpi_store *s);   /* 0 for a reader */
  * every writing call fails with CKP_EBUSY.
  */
 CKP_MUST_USE ckp_status ckpi_store_refresh(ckpi_store *s, ckp_error *err);
+/*
+ * Around one call that takes long and gives no occasion to say so (an fsync, an upload, a decoding): a thread that refreshes the claim until it is stopped. The
+ * caller holds nothing of s. NULL: none is needed, or none could be made; that is no failure.
+ */
+typedef struct ckpi_keeper ckpi_keeper;
+ckpi_keeper *ckpi_store_keep(ckpi_store *s);
+void ckpi_keeper_stop(ckpi_keeper *k);            /* accepts NULL */
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
