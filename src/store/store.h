@@ -140,9 +140,23 @@ typedef struct ckpi_chain {
 void ckpi_chain_free(ckpi_chain *c);
 
 /*
- * The restorable checkpoint with the highest sequence below `below` (UINT64_MAX: the newest). Directories that were passed
- * over are appended to *why (may be NULL), a line each with the reason. CKP_ENOTFOUND when none is left.
+ * A place in the order of checkpoints, by its fields in turn: a stand-in and what it stands in for, and what two writers committed at once, have one sequence.
+ * With a sequence alone: before all of that sequence.
  */
+typedef struct ckpi_order {
+    uint64_t sequence, epoch, step;
+    char dir[CKPI_DIR_NAME_MAX];
+} ckpi_order;
+int ckpi_order_compare(const ckpi_order *a, const ckpi_order *b);
+/* dir is m's. */
+ckpi_order ckpi_order_of(const ckpi_manifest *m, const char *dir);
+
+/*
+ * The last restorable checkpoint that comes before that place in the order. Directories that were passed over are appended to *why (may be NULL), a line each
+ * with the reason. CKP_ENOTFOUND when none is left.
+ */
+CKP_MUST_USE ckp_status ckpi_store_before(ckpi_store *s, const ckpi_order *place, ckpi_chain *out, ckpi_buf *why, ckp_error *err);
+/* The same: the last one with a sequence below `below` (UINT64_MAX: the newest). */
 CKP_MUST_USE ckp_status ckpi_store_latest(ckpi_store *s, uint64_t below, ckpi_chain *out, ckpi_buf *why, ckp_error *err);
 /* The newest restorable checkpoint of that step. CKP_ENOTFOUND: there is none, or its reason when there is a broken one. */
 CKP_MUST_USE ckp_status ckpi_store_at_step(ckpi_store *s, uint64_t step, ckpi_chain *out, ckp_error *err);
