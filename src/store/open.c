@@ -2,7 +2,7 @@
 /*
  * Opening a run. A writer does, in this order:
  *
- *     run.json (read, or created once)  ->  lock  ->  sweep of own dead temporaries  ->  highest sequence
+ *     run.json (read, or created once)  ->  lock  ->  sweep of own dead temporaries  ->  reserve  ->  highest sequence
  *
  * A reader does the first only, and never creates.
  */
@@ -262,6 +262,7 @@ start(ckpi_store *s, const ckpi_store_options *opt, ckp_error *err)
     if (st != CKP_OK)
         return st;
     ckpi_sweep(s);
+    ckpi_lock_reserve(s);        /* after the sweep, which makes room for it on a full disk */
     return find_sequence(s, err);
 }
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Invariants 9 (one writing job) and 11 (a handle belongs to its process). */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/fail.h"
 #include "base/limits.h"
 #include "format/runfile.h"
 #include "harness/bucket.h"
@@ -393,6 +395,47 @@ test_kept_from_beside(void **state)
     run_rm(dir);
 }
 
+static fault_disk *full;     /* but for what the reserve takes */
+
+static ckp_status
+write_full(ckpi_file *f, const void *src, size_t n, ckp_error *err)
+{
+    return full != NULL && fault_exists(full, "lock/reserve") ? ckpi_fail_errno(err, ENOSPC, "injected") : usual->write(f, src, n, err);
+}
+
+/* On a full disk a run can be refreshed, closed, opened and pruned. */
+static void
+test_full_disk(void **state)
+{
+    (void)state;
+    fault_disk *d = fault_disk_new();
+    ckpi_fs_ops ops = {0};
+    ckpi_store *s = NULL;
+    ckpi_retained done;
+    full = NULL;
+    for (uint64_t epoch = 1; epoch <= 2; epoch++) {
+        ckpi_fs *fs = fault_mount(d);
+        usual = fs->ops;
+        ops = *usual;
+        ops.write = write_full;
+        fs->ops = &ops;
+        assert_ok(run_open(&s, fs, CKPI_STORE_WRITE, NULL));
+        for (uint64_t step = 1; epoch == 1 && step <= 2; step++)
+            assert_ok(run_save(s, step, NULL, 1, NULL, NULL));
+        full = d;
+        assert_true(fault_exists(d, "lock/reserve"));
+        assert_status(run_save(s, 3, NULL, 1, NULL, NULL), CKP_ENOSPC);
+        assert_ok(ckpi_store_refresh(s, NULL));
+        if (epoch == 2)
+            assert_ok(ckpi_store_retain(s, &LAST_ONE, &done, NULL));
+        ckpi_store_free(s);
+        assert_false(get_claim(d, epoch).held);
+    }
+    assert_int_equal(done.deleted, 1);
+    full = NULL;
+    fault_disk_free(d);
+}
+
 static void *
 free_later(void *s)
 {
@@ -545,6 +588,7 @@ main(void)
         cmocka_unit_test(test_refresh),
         cmocka_unit_test(test_kept_while_slow),
         cmocka_unit_test(test_kept_from_beside),
+        cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_wait),
         cmocka_unit_test(test_fork),
         cmocka_unit_test(test_begun_together),
