@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include <signal.h>
+#include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -65,4 +67,17 @@ ckpi_thread_low_priority(void)
     const id_t me = (id_t)syscall(SYS_gettid);
     if (getpriority(PRIO_PROCESS, me) < CKPI_LOW_NICE)
         (void)setpriority(PRIO_PROCESS, me, CKPI_LOW_NICE);
+}
+
+int
+ckpi_thread_start(pthread_t *thread, void *(*fn)(void *arg), void *arg)
+{
+    sigset_t all, before;
+
+    (void)sigfillset(&all);
+    const bool masked = pthread_sigmask(SIG_SETMASK, &all, &before) == 0;
+    const int e = pthread_create(thread, NULL, fn, arg);
+    if (masked)
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return e;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time for statistics, and what this process and machine have. */
+/* Time for statistics, threads, and what this process and machine have. */
 #ifndef CKPI_BASE_CLOCK_H
 #define CKPI_BASE_CLOCK_H
 #include <pthread.h>
@@ -18,4 +18,6 @@ void ckpi_cond_wait_ms(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t ms
  */
 #define CKPI_LOW_NICE 19
 void ckpi_thread_low_priority(void);     /* the calling thread; best effort */
+/* As pthread_create, of a thread that takes no signals: they are the application's, and its handlers must not run on our threads. */
+int ckpi_thread_start(pthread_t *thread, void *(*fn)(void *arg), void *arg);
 #endif

@@ -14,7 +14,6 @@
 #include "base/pool.h"
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -105,21 +104,14 @@ worker_main(void *arg)
 static void
 start_workers(ckpi_pool *p, unsigned wanted)
 {
-    sigset_t all, before;
-
-    /* Signals are the application's: its handlers must not run on our threads. */
-    sigfillset(&all);
-    const bool masked = pthread_sigmask(SIG_SETMASK, &all, &before) == 0;
     for (unsigned i = 0; i < wanted; i++) {
         worker *w = &p->workers[i];
         *w = (worker){.pool = p, .id = i + 1};
-        if (pthread_create(&w->thread, NULL, worker_main, w) != 0)
+        if (ckpi_thread_start(&w->thread, worker_main, w) != 0)
             break;
         (void)pthread_setname_np(w->thread, "ckpress");
         p->threads++;
     }
-    if (masked)
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 ckp_status

@@ -4,12 +4,15 @@
  *
  *     put says      there is         then
  *     CKP_OK        the same         done
- *     CKP_OK        something else   taken back, CKP_EIO: what is sent damaged is never relied on
+ *     CKP_OK        something else   taken back, CKP_EIO: what is sent damaged is never relied on; of a shared key left there, CKP_EEXIST
  *     CKP_EEXIST    the same         done: an earlier try of this very put had arrived
  *     CKP_EEXIST    something else   CKP_EEXIST
  *     CKP_EIO       the same         done: only the answer was lost
  *     CKP_EIO       anything else    CKP_EIO, in doubt: it may yet arrive
  *     others        -                that: it was not done and will not be
+ *
+ * Shared keys are those that every writer would give the same object: run.json and claims. Where the store knows no condition, another may have put over ours
+ * before we looked: what is there is then its, and must stay. Whoever finds that it is nobody's, but damaged, reads it and knows.
  *
  * "The same" can be nobody else's: each object that is put if absent has random bits of its writer in its name or its bytes. While a put is in doubt,
  * syncing its directory fails, as after a failed fsync: nobody knows what will be there. Then the store leaves the shards that the manifest
@@ -85,16 +88,18 @@ ckpi_object_doubtful(objects_fs *fs, const char *dir)
 
 /* ---- sending ---- */
 
-/* After a put that says it was done. */
-static ckp_status
-confirm(const objects_fs *fs, const char *key, const ckpi_upload *s, bool *same, ckp_error *err)
+static bool
+is_shared(const char *key)
 {
-    const ckp_status st = look(fs, key, s, false, same, err);
-    if (st != CKP_OK || *same)
-        return st;
-    const ckp_status bad = ckpi_fail(err, CKP_EIO, "what was uploaded is not what is read back");
+    return strcmp(key, "run.json") == 0 || strncmp(key, "lock/", 5) == 0;
+}
+
+static ckp_status
+not_the_same(const char *key, ckp_status as, ckp_error *err)
+{
+    const ckp_status st = ckpi_fail(err, as, "what was uploaded is not what is read back");
     ckpi_fail_file(err, key);
-    return bad;
+    return st;
 }
 
 static ckp_status
@@ -104,7 +109,26 @@ send_over(objects_fs *fs, const char *key, const ckpi_upload *s, ckp_error *err)
     bool same = false;
     ckpi_error_clear(&said);
     const ckp_status st = fs->table.put(fs->table.user, key, &s->bytes, true, &said);
-    return st == CKP_OK ? confirm(fs, key, s, &same, err) : ckpi_object_answer(fs, key, st, &said, "cannot write", err);
+    if (st != CKP_OK)
+        return ckpi_object_answer(fs, key, st, &said, "cannot write", err);
+    const ckp_status looked = look(fs, key, s, false, &same, err);
+    return looked == CKP_OK && !same ? not_the_same(key, CKP_EIO, err) : looked;
+}
+
+/* After a put if absent that says it was done. */
+static ckp_status
+confirm(const objects_fs *fs, const char *key, const ckpi_upload *s, bool *doubt, ckp_error *err)
+{
+    const bool shared = is_shared(key);
+    bool same = false;
+    ckp_status st = look(fs, key, s, shared, &same, err);
+    if (st == CKP_OK && same)
+        return CKP_OK;
+    if (st == CKP_OK)
+        st = not_the_same(key, shared ? CKP_EEXIST : CKP_EIO, err);
+    /* Ours alone, and useless: nobody must find it. */
+    *doubt = !shared && ckpi_object_remove(fs, key, NULL) != CKP_OK;
+    return st;
 }
 
 static ckp_status
@@ -114,13 +138,8 @@ send_new(objects_fs *fs, const char *key, const ckpi_upload *s, bool *doubt, ckp
     bool same = false;
     ckpi_error_clear(&said);
     ckp_status st = fs->table.put(fs->table.user, key, &s->bytes, false, &said);
-    if (st == CKP_OK) {
-        st = confirm(fs, key, s, &same, err);
-        /* Ours, and useless: nobody must find it. */
-        if (st != CKP_OK)
-            *doubt = ckpi_object_remove(fs, key, NULL) != CKP_OK;
-        return st;
-    }
+    if (st == CKP_OK)
+        return confirm(fs, key, s, doubt, err);
     const ckp_status put = ckpi_object_answer(fs, key, st, &said, "cannot write", err);
     if (put != CKP_EEXIST && put != CKP_EIO)
         return put;

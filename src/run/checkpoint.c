@@ -254,17 +254,18 @@ static ckp_status
 open_downwards(ckp_checkpoint *ck, const char *base_model, uint64_t below, bool verify_payload, uint64_t *tried, ckp_error *err)
 {
     const bool newest = below == UINT64_MAX;
+    ckpi_order place = {.sequence = below};
 
     for (;;) {
         ckpi_chain ch = CKPI_CHAIN_INIT;
         ckp_error e;
         ckpi_error_clear(&e);
-        ckp_status st = ckpi_store_latest(ck->store, below, &ch, &ck->notes, err);
+        ckp_status st = ckpi_store_before(ck->store, &place, &ch, &ck->notes, err);
         if (st != CKP_OK)
             return st;
         st = open_chain(ck, &ch, base_model, verify_payload, &e);
-        below = ch.m[ch.n - 1]->sequence;
-        *tried = CKPI_MAX(*tried, below);
+        place = ckpi_order_of(ch.m[ch.n - 1], ch.dir[ch.n - 1]);
+        *tried = CKPI_MAX(*tried, place.sequence);
         const bool damage = ckpi_is_damage(st) && !ck->model_fails;
         if (st != CKP_OK && damage)
             add_note(ck, ch.dir[ch.n - 1], &e);

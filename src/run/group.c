@@ -359,12 +359,11 @@ ckpi_group_fail(ckp_run *run, ckpi_attempt *a, ckp_status st, ckp_error *err)
     const unsigned rank = ckpi_talk_rank(run->talk);
     bool lost = false;
     ckp_error e;
-    ckpi_note n = save_note(run, CKPI_SAID_CLEARED), mine;
+    ckpi_note n = save_note(run, CKPI_SAID_CLEARED);
 
     const bool elsewhere = ckpi_talk_failure(run->talk, &lost, NULL) != CKP_OK;
-    ckpi_talk_note(run->talk, rank, &mine);
-    /* Once all may have been told that it is written, only the others' silence fails a save: rank 0 may be committing it. */
-    const bool keep = lost && mine.phase == CKPI_SAID_WRITTEN;
+    /* What was said to be written is rank 0's to remove, with the attempt: it may be committing, and it alone knows whether its manifest may yet come. */
+    const bool keep = ckpi_talk_said(run->talk, CKPI_SAID_WRITTEN);
     if (!elsewhere)
         ckpi_note_fail(&n, st, err);
     if (rank != 0)

@@ -306,12 +306,14 @@ make(item *x, char made[CKPI_DIR_NAME_MAX], ckp_error *err)
     }
     if (st == CKP_OK)
         st = write_file(x, w, &sum, err);
+    ckpi_keeper *k = st == CKP_OK ? ckpi_store_keep(x->r->s) : NULL;
     if (st == CKP_OK)
         st = ckpi_writer_finish(w, err);
     if (st == CKP_OK)
         st = fill_manifest(x, w, &sum, m, err);
     if (st == CKP_OK)
         st = prove(x, dir, m, err);
+    ckpi_keeper_stop(k);
     if (st == CKP_OK) {
         st = ckpi_store_replace(x->r->s, a, m, x->old->m, err);
         a = NULL;

@@ -96,7 +96,7 @@ start_worker(ckp_run *run, ckp_error *err)
         return ckpi_fail(err, CKP_ENOMEM, "no condition variable");
     }
     run->sync_made = true;
-    const int e = pthread_create(&run->thread, NULL, ckpi_session_worker, run);
+    const int e = ckpi_thread_start(&run->thread, ckpi_session_worker, run);
     if (e != 0)
         return ckpi_fail_errno(err, e, "cannot start the saving thread");
     run->thread_made = true;

@@ -356,6 +356,15 @@ ckpi_talk_heard(ckpi_talk *t, ckpi_said_phase phase, bool all)
 }
 
 bool
+ckpi_talk_said(ckpi_talk *t, ckpi_said_phase phase)
+{
+    (void)pthread_mutex_lock(&t->mutex);
+    const bool said = t->mine.phase >= (uint32_t)phase;
+    (void)pthread_mutex_unlock(&t->mutex);
+    return said;
+}
+
+bool
 ckpi_talk_cleared(ckpi_talk *t)
 {
     bool cleared = true;
@@ -431,7 +440,7 @@ start(ckpi_talk *t, ckp_error *err)
         return ckpi_fail(err, CKP_ENOMEM, "no condition variable");
     }
     t->sync_made = true;
-    const int e = pthread_create(&t->thread, NULL, talk, t);
+    const int e = ckpi_thread_start(&t->thread, talk, t);
     if (e != 0)
         return ckpi_fail_errno(err, e, "cannot start the thread that talks to the other ranks");
     t->thread_made = true;

@@ -66,6 +66,8 @@ void ckpi_talk_begin(ckpi_talk *t, const ckpi_note *mine);
 void ckpi_talk_say(ckpi_talk *t, const ckpi_note *mine);
 /* Whether every rank (all false: rank 0) has said that phase, or a later one of a save that goes well. */
 bool ckpi_talk_heard(ckpi_talk *t, ckpi_said_phase phase, bool all);
+/* Whether this rank has said that phase of a save that goes well: others may have heard it, also where it has heard of no round since. */
+bool ckpi_talk_said(ckpi_talk *t, ckpi_said_phase phase);
 /* Whether all others have stopped writing after a failure. */
 bool ckpi_talk_cleared(ckpi_talk *t);
 bool ckpi_talk_failed(ckpi_talk *t);

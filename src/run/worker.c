@@ -342,6 +342,16 @@ retain(ckp_run *run)
     (void)pthread_mutex_unlock(&run->mutex);
 }
 
+/* All of it is fsynced here, or uploaded and read back. */
+static ckp_status
+finish_shard(ckp_run *run, ckpi_writer *w, ckp_error *err)
+{
+    ckpi_keeper *k = ckpi_store_keep(run->store);
+    const ckp_status st = ckpi_writer_finish(w, err);
+    ckpi_keeper_stop(k);
+    return st;
+}
+
 static ckp_status
 write_job(ckp_run *run, ckp_error *err)
 {
@@ -369,7 +379,7 @@ write_job(ckp_run *run, ckp_error *err)
     if (st == CKP_OK) {
         t1 = ckpi_seconds();
         cpu = ckpi_thread_cpu_seconds() - c0 + ckpi_pool_cpu_seconds(pool) - p0;
-        st = ckpi_writer_finish(w, err);
+        st = finish_shard(run, w, err);
     }
     if (st == CKP_OK)
         ckpi_memory_finish(&run->memory);

@@ -36,7 +36,12 @@ pump(ckpi_copying *c, ckpi_reader *r, ckpi_writer *w, uint64_t length, ckp_error
             st = tell(c, n, err);
         off += n;
     }
-    return st == CKP_OK ? ckpi_writer_finish(w, err) : st;
+    if (st != CKP_OK)
+        return st;
+    ckpi_keeper *k = ckpi_keeper_start(c->to, true);
+    st = ckpi_writer_finish(w, err);
+    ckpi_keeper_stop(k);
+    return st;
 }
 
 /* *hash is that of what was written, durable under the name `path` of both runs or `as` of the copy. */

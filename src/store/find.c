@@ -60,10 +60,11 @@ explain_unfinished(ckpi_buf *why, const ckpi_entries *e, size_t chosen)
 }
 
 static size_t
-newest_ok(const ckpi_entries *e, uint64_t below, ckpi_buf *why)
+newest_ok(const ckpi_entries *e, const ckpi_order *place, ckpi_buf *why)
 {
     for (size_t i = e->n; i-- > 0 && e->v[i].m != NULL;) {
-        if (e->v[i].m->sequence >= below)
+        const ckpi_order at = ckpi_order_of(e->v[i].m, e->v[i].dir);
+        if (ckpi_order_compare(&at, place) >= 0)
             continue;
         if (e->v[i].health == CKPI_HEALTH_OK)
             return i;
@@ -75,15 +76,21 @@ newest_ok(const ckpi_entries *e, uint64_t below, ckpi_buf *why)
 ckp_status
 ckpi_store_latest(ckpi_store *s, uint64_t below, ckpi_chain *out, ckpi_buf *why, ckp_error *err)
 {
+    return ckpi_store_before(s, &(ckpi_order){.sequence = below}, out, why, err);
+}
+
+ckp_status
+ckpi_store_before(ckpi_store *s, const ckpi_order *place, ckpi_chain *out, ckpi_buf *why, ckp_error *err)
+{
     ckpi_entries e = {0};
     *out = (ckpi_chain){0};
     ckp_status st = ckpi_store_list(s, &e, err);
     if (st != CKP_OK)
         return st;
-    const size_t at = newest_ok(&e, below, why);
+    const size_t at = newest_ok(&e, place, why);
     explain_unfinished(why, &e, at);
     st = at != SIZE_MAX ? take_chain(&e, at, out, err)
-                        : ckpi_fail(err, CKP_ENOTFOUND, "the run has no restorable checkpoint%s", below == UINT64_MAX ? "" : " before that one");
+                        : ckpi_fail(err, CKP_ENOTFOUND, "the run has no restorable checkpoint%s", place->sequence == UINT64_MAX ? "" : " before that one");
     ckpi_entries_free(&e);
     return st;
 }

@@ -61,6 +61,10 @@ CKP_MUST_USE ckp_status ckpi_lock_refresh(ckpi_store *s, ckp_error *err);
    next check. */
 void ckpi_lock_keep(ckpi_store *s);
 void ckpi_lock_release(ckpi_store *s);
+/* Sees to it that a claim can be written when the disk is full; best effort. Not in object stores. */
+void ckpi_lock_reserve(ckpi_store *s);
+/* keeper.c; inside: the caller is inside, and touches nothing of s until the keeper is stopped. */
+ckpi_keeper *ckpi_keeper_start(ckpi_store *s, bool inside);
 /* Claims before ours, oldest first. *v is freed by free(); forget() removes their files. */
 CKP_MUST_USE ckp_status ckpi_lock_history(ckpi_store *s, ckpi_lockfile **v, size_t *n, ckp_error *err);
 void ckpi_lock_forget(ckpi_store *s, const ckpi_lockfile *v, size_t n);

@@ -3,6 +3,7 @@
  * The lock: one writing job per run (invariant 9).
  *
  *     lock/epoch-00000007.json    a claim: nonce, process, time of the last refresh, expiry
+ *     lock/reserve                space for a claim on a full disk
  *
  * Claims are numbered, and the highest one counts. To take the lock over is to publish the next number, which succeeds for
  * one writer only (no-replace); nothing is ever overwritten but by its own writer, so this works without compare-and-swap,
@@ -80,6 +81,36 @@ is_garbage(ckp_status st)
     return st == CKP_ECORRUPT || st == CKP_EFORMAT || st == CKP_ETRUNCATED || st == CKP_ELIMIT;
 }
 
+/*
+ * Space that a claim can be written in when the disk is full: without one nothing could be deleted, and no run closed. Whoever finds no other removes it, writes,
+ * and makes it again as soon as that goes: a claim that replaces one, or lets older ones be forgotten, takes no space in the end.
+ */
+#define RESERVE "reserve"
+#define RESERVE_BYTES 16384u       /* a block and what its name may need, of most file systems */
+
+static bool
+give_reserve(ckpi_store *s)
+{
+    char path[CKPI_STORE_PATH];
+    ckpi_store_path(path, CKPI_LOCK_DIR, RESERVE);
+    return !s->fs->ops->late && s->fs->ops->unlink(s->fs, path, NULL) == CKP_OK;
+}
+
+void
+ckpi_lock_reserve(ckpi_store *s)
+{
+    ckpi_buf b = CKPI_BUF_INIT;
+    bool there = true;
+    if (s->fs->ops->late || ckpi_store_exists(s, CKPI_LOCK_DIR, RESERVE, &there, NULL) != CKP_OK || there)
+        return;
+    uint8_t *p = ckpi_buf_extend(&b, RESERVE_BYTES);
+    if (p != NULL && ckpi_random(p, RESERVE_BYTES, NULL) == CKP_OK) {      /* nothing that a file system can make smaller */
+        const ckp_status st = ckpi_store_put(s, CKPI_LOCK_DIR, RESERVE, &b, false, NULL);
+        (void)st;
+    }
+    ckpi_buf_free(&b);
+}
+
 static ckp_status
 write_claim(ckpi_store *s, const ckpi_lockfile *l, bool replace, ckp_error *err)
 {
@@ -89,6 +120,10 @@ write_claim(ckpi_store *s, const ckpi_lockfile *l, bool replace, ckp_error *err)
     ckp_status st = ckpi_lockfile_print(l, &text, err);
     if (st == CKP_OK)
         st = ckpi_store_put(s, CKPI_LOCK_DIR, name, &text, replace, err);
+    if (st == CKP_ENOSPC && give_reserve(s)) {
+        st = ckpi_store_put(s, CKPI_LOCK_DIR, name, &text, replace, err);
+        ckpi_lock_reserve(s);
+    }
     ckpi_buf_free(&text);
     return st;
 }
@@ -115,8 +150,8 @@ may_follow(ckpi_store *s, uint64_t epoch, const ckpi_proc *self, ckp_error *err)
     if (!ckpi_id_eq(l.run_id, s->run_id) || !l.held || expired(&l) || ckpi_proc_alive(self, &l.owner) == CKPI_ALIVE_NO)
         return CKP_OK;
     if (ckpi_proc_same_place(self, &l.owner) && self->pid == l.owner.pid)
-        return ckpi_fail(err, CKP_EBUSY, "this process has the run open for writing already (process %lld): close that first",
-                         (long long)l.owner.pid);
+        return ckpi_fail(err, CKP_EBUSY, "this process has the run open for writing already, or could not say that it has closed it (process %lld): close that, or wait %u s",
+                         (long long)l.owner.pid, l.expiry);
     return ckpi_fail(err, CKP_EBUSY, "the run is held by process %lld on host '%s', refreshed %lld s ago (expires after %u s)",
                      (long long)l.owner.pid, l.owner.host, (long long)(ckpi_now_unix() - l.time), l.expiry);
 }
@@ -128,6 +163,24 @@ no_epoch_left(uint64_t top, ckp_error *err)
     char name[CKPI_DIR_NAME_MAX];
     claim_name(name, top);
     return ckpi_fail(err, CKP_ECORRUPT, "%s/%s: no claim can follow this number, which no writer took: remove the file", CKPI_LOCK_DIR, name);
+}
+
+/*
+ * Nothing was done under it yet: whatever went wrong, it must not keep others (or ourselves, later) out. Where an object store knows no condition, what
+ * lies there may be another's by now.
+ */
+static void
+take_back(ckpi_store *s, const ckpi_lockfile *mine)
+{
+    char name[CKPI_DIR_NAME_MAX], path[CKPI_STORE_PATH];
+    ckpi_lockfile there;
+    s->lost = false;
+    s->lock.held = false;
+    if (read_claim(s, mine->epoch, &there, NULL) != CKP_OK || there.nonce != mine->nonce)
+        return;
+    claim_name(name, mine->epoch);
+    ckpi_store_path(path, CKPI_LOCK_DIR, name);
+    (void)s->fs->ops->unlink(s->fs, path, NULL);
 }
 
 /* One try. *again: the picture changed meanwhile, look anew. */
@@ -150,22 +203,14 @@ try_take(ckpi_store *s, ckpi_lockfile *mine, bool *again, ckp_error *err)
     mine->epoch = top + 1;
     mine->time = ckpi_now_unix();
     st = write_claim(s, mine, false, err);
-    *again = st == CKP_EEXIST;
-    if (st != CKP_OK)
-        return st;
-    /* Between our listing and our claim others may have come, gone and tidied up: then our number is an old one. */
-    s->lock = *mine;
-    st = ckpi_lock_check(s, err);
-    *again = st == CKP_EBUSY;
-    if (st != CKP_OK) {
-        /* nothing was done under it yet: whatever went wrong, it must not keep others (or ourselves, later) out */
-        char name[CKPI_DIR_NAME_MAX], path[CKPI_STORE_PATH];
-        claim_name(name, mine->epoch);
-        ckpi_store_path(path, CKPI_LOCK_DIR, name);
-        (void)s->fs->ops->unlink(s->fs, path, NULL);
-        s->lost = false;
-        s->lock.held = false;
+    if (st == CKP_OK) {
+        /* Between our listing and our claim others may have come, gone and tidied up: then our number is an old one. */
+        s->lock = *mine;
+        st = ckpi_lock_check(s, err);
     }
+    *again = st == CKP_EEXIST || st == CKP_EBUSY;
+    if (st != CKP_OK)
+        take_back(s, mine);
     return st;
 }
 

@@ -2,7 +2,7 @@
 /*
  * Opening a run. A writer does, in this order:
  *
- *     run.json (read, or created once)  ->  lock  ->  sweep of own dead temporaries  ->  highest sequence
+ *     run.json (read, or created once)  ->  lock  ->  sweep of own dead temporaries  ->  reserve  ->  highest sequence
  *
  * A reader does the first only, and never creates.
  */
@@ -147,6 +147,27 @@ new_identity(ckpi_buf *text, ckp_error *err)
     return st == CKP_OK ? ckpi_runfile_print(&run, text, err) : st;
 }
 
+/* What a repair may take for a lost run.json; not what a newer version wrote, or what cannot be read today. */
+static bool
+is_lost(ckp_status st)
+{
+    return st == CKP_ENOTFOUND || st == CKP_ECORRUPT || st == CKP_ETRUNCATED || st == CKP_ELIMIT;
+}
+
+/*
+ * Another writer was faster: its identity is the run's. In an object store our own upload looks so when it was damaged on its way: what lies where nothing
+ * lay a moment ago, and is no run's, nobody has begun a run by, and nobody could.
+ */
+static ckp_status
+read_theirs(ckpi_store *s, ckp_error *err)
+{
+    const ckp_status st = read_run(s, err);
+    if (!s->fs->ops->late || !is_lost(st) || st == CKP_ENOTFOUND)
+        return st;
+    (void)s->fs->ops->unlink(s->fs, CKPI_RUN_FILE, NULL);
+    return ckpi_fail(err, CKP_EIO, "run.json was damaged when it was uploaded: nothing is there now");
+}
+
 /* identity NULL: a new one. */
 static ckp_status
 create_run(ckpi_store *s, const ckpi_buf *identity, ckp_error *err)
@@ -157,10 +178,21 @@ create_run(ckpi_store *s, const ckpi_buf *identity, ckp_error *err)
         st = identity == NULL ? new_identity(&text, err) : refuse_others(s, err);
     if (st == CKP_OK) {
         st = ckpi_store_put(s, "", CKPI_RUN_FILE, identity != NULL ? identity : &text, false, err);
-        /* Another writer was faster: its identity is the run's. */
-        st = st == CKP_OK || st == CKP_EEXIST ? read_run(s, err) : st;
+        if (st == CKP_OK || st == CKP_EEXIST)
+            st = st == CKP_OK ? read_run(s, err) : read_theirs(s, err);
     }
     ckpi_buf_free(&text);
+    return st;
+}
+
+/* Another's may have been put over it since, where an object store knows no condition. Nothing was done by it yet. */
+static ckp_status
+check_created(ckpi_store *s, ckp_error *err)
+{
+    const ckpi_id made = s->run_id;
+    const ckp_status st = read_run(s, err);
+    if (st == CKP_OK && !ckpi_id_eq(made, s->run_id))
+        return ckpi_fail(err, CKP_EBUSY, "another writer has begun the run at the same moment: open it again");
     return st;
 }
 
@@ -206,13 +238,6 @@ find_sequence(ckpi_store *s, ckp_error *err)
     return st;
 }
 
-/* What a repair may take for a lost run.json; not what a newer version wrote, or what cannot be read today. */
-static bool
-is_lost(ckp_status st)
-{
-    return st == CKP_ENOTFOUND || st == CKP_ECORRUPT || st == CKP_ETRUNCATED || st == CKP_ELIMIT;
-}
-
 static ckp_status
 start(ckpi_store *s, const ckpi_store_options *opt, ckp_error *err)
 {
@@ -223,17 +248,21 @@ start(ckpi_store *s, const ckpi_store_options *opt, ckp_error *err)
     }
     if (s->mode != CKPI_STORE_WRITE)
         return st == CKP_ENOTFOUND ? ckpi_fail(err, st, "not a run: it has no run.json") : st;
-    if (st == CKP_ENOTFOUND && !opt->repair)
+    const bool created = st == CKP_ENOTFOUND && !opt->repair;
+    if (created)
         st = create_run(s, opt->identity, err);
     if (st == CKP_OK && opt->identity != NULL)
         st = check_identity(s, opt->identity, err);
     if (st == CKP_OK)
         st = ckpi_lock_take(s, opt, err);
+    if (st == CKP_OK && created && s->fs->ops->late)
+        st = check_created(s, err);
     if (st == CKP_OK && s->identity_lost)
         st = ckpi_identity_put(s, err);
     if (st != CKP_OK)
         return st;
     ckpi_sweep(s);
+    ckpi_lock_reserve(s);        /* after the sweep, which makes room for it on a full disk */
     return find_sequence(s, err);
 }
 

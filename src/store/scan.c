@@ -56,19 +56,39 @@ read_all(ckpi_store *s, const ckpi_names *names, ckpi_entries *out, ckp_error *e
     return CKP_OK;
 }
 
-/* Those without a sequence first. Equal sequences need two writers at once; epoch and name then make the order total. */
-static int
-by_sequence(const void *pa, const void *pb)
+ckpi_order
+ckpi_order_of(const ckpi_manifest *m, const char *dir)
 {
-    const ckpi_entry *a = pa, *b = pb;
-    const uint64_t sa = a->m != NULL ? a->m->sequence : 0, sb = b->m != NULL ? b->m->sequence : 0;
-    if (sa != sb)
-        return sa < sb ? -1 : 1;
-    if (sa != 0 && a->m->epoch != b->m->epoch)
-        return a->m->epoch < b->m->epoch ? -1 : 1;
+    ckpi_order o = {m->sequence, m->epoch, m->step, ""};
+    memcpy(o.dir, dir, strlen(dir));
+    return o;
+}
+
+int
+ckpi_order_compare(const ckpi_order *a, const ckpi_order *b)
+{
+    if (a->sequence != b->sequence)
+        return a->sequence < b->sequence ? -1 : 1;
+    if (a->epoch != b->epoch)
+        return a->epoch < b->epoch ? -1 : 1;
     if (a->step != b->step)
         return a->step < b->step ? -1 : 1;
     return strcmp(a->dir, b->dir);
+}
+
+/* Those without a sequence first, by step. */
+static ckpi_order
+order_of(const ckpi_entry *e)
+{
+    const ckpi_manifest none = {.step = e->step};
+    return ckpi_order_of(e->m != NULL ? e->m : &none, e->dir);
+}
+
+static int
+by_sequence(const void *pa, const void *pb)
+{
+    const ckpi_order a = order_of(pa), b = order_of(pb);
+    return ckpi_order_compare(&a, &b);
 }
 
 static int

@@ -49,6 +49,13 @@ uint64_t ckpi_store_epoch(const ckpi_store *s);   /* 0 for a reader */
  * every writing call fails with CKP_EBUSY.
  */
 CKP_MUST_USE ckp_status ckpi_store_refresh(ckpi_store *s, ckp_error *err);
+/*
+ * Around one call that takes long and gives no occasion to say so (an fsync, an upload, a decoding): a thread that refreshes the claim until it is stopped. The
+ * caller holds nothing of s. NULL: none is needed, or none could be made; that is no failure.
+ */
+typedef struct ckpi_keeper ckpi_keeper;
+ckpi_keeper *ckpi_store_keep(ckpi_store *s);
+void ckpi_keeper_stop(ckpi_keeper *k);            /* accepts NULL */
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
@@ -79,7 +86,7 @@ void ckpi_store_abort(ckpi_store *s, ckpi_attempt *a);
 CKP_MUST_USE ckp_status ckpi_store_join(ckpi_store *s, const char *dir, ckpi_attempt **out, ckp_error *err);
 /* The name of a finished shard is durable. */
 CKP_MUST_USE ckp_status ckpi_store_shard_done(ckpi_store *s, const ckpi_attempt *a, ckp_error *err);
-/* Frees a; remove: its shard `index` of `count` goes first, while no manifest is there. Accepts NULL. */
+/* Frees a; remove: its shard `index` of `count` goes first, while no manifest is there. Not after rank 0 was told of it: its manifest may yet come. Accepts NULL. */
 void ckpi_store_leave_attempt(ckpi_store *s, ckpi_attempt *a, uint32_t index, uint32_t count, bool remove);
 
 /* ---- what is there ------------------------------------------------------------------------------------------------ */
@@ -133,9 +140,23 @@ typedef struct ckpi_chain {
 void ckpi_chain_free(ckpi_chain *c);
 
 /*
- * The restorable checkpoint with the highest sequence below `below` (UINT64_MAX: the newest). Directories that were passed
- * over are appended to *why (may be NULL), a line each with the reason. CKP_ENOTFOUND when none is left.
+ * A place in the order of checkpoints, by its fields in turn: a stand-in and what it stands in for, and what two writers committed at once, have one sequence.
+ * With a sequence alone: before all of that sequence.
  */
+typedef struct ckpi_order {
+    uint64_t sequence, epoch, step;
+    char dir[CKPI_DIR_NAME_MAX];
+} ckpi_order;
+int ckpi_order_compare(const ckpi_order *a, const ckpi_order *b);
+/* dir is m's. */
+ckpi_order ckpi_order_of(const ckpi_manifest *m, const char *dir);
+
+/*
+ * The last restorable checkpoint that comes before that place in the order. Directories that were passed over are appended to *why (may be NULL), a line each
+ * with the reason. CKP_ENOTFOUND when none is left.
+ */
+CKP_MUST_USE ckp_status ckpi_store_before(ckpi_store *s, const ckpi_order *place, ckpi_chain *out, ckpi_buf *why, ckp_error *err);
+/* The same: the last one with a sequence below `below` (UINT64_MAX: the newest). */
 CKP_MUST_USE ckp_status ckpi_store_latest(ckpi_store *s, uint64_t below, ckpi_chain *out, ckpi_buf *why, ckp_error *err);
 /* The newest restorable checkpoint of that step. CKP_ENOTFOUND: there is none, or its reason when there is a broken one. */
 CKP_MUST_USE ckp_status ckpi_store_at_step(ckpi_store *s, uint64_t step, ckpi_chain *out, ckp_error *err);

@@ -50,6 +50,22 @@ def test_disk_full_is_told_by_the_next_call(small_disk):
     assert ckpress.load(small_disk / "run")["step"] == 2
 
 
+def fill(at):
+    with open(at / "filler", "wb", buffering=0) as f, pytest.raises(OSError):
+        while True:
+            f.write(b"x" * 4096)
+
+
+def test_close_and_prune_on_a_full_disk(small_disk):
+    with ckpress.Checkpointer(small_disk / "run", rng=False, key_every=1) as ck:
+        for step in (1, 2):
+            ck.save(step, t=torch.randn(100_000), wait=True)
+        fill(small_disk)
+    assert ckpress.prune(small_disk / "run", keep_last=1).deleted == 1
+    with ckpress.Checkpointer(small_disk / "run", rng=False) as ck:  # it was closed, in this process
+        ck.save(3, t=torch.zeros(10), wait=True)
+
+
 def test_file_on_a_full_disk(small_disk):
     path = small_disk / "x.ckp"
     ckpress.save(path, {"a": 1})

@@ -346,6 +346,37 @@ test_what_became_of_it(void **state)
     }
 }
 
+/* bucket_table's put; then another process puts over it, which its store does not keep it from. */
+static ckp_status
+put_then_another(void *user, const char *key, const ckp_object_bytes *bytes, bool replace, ckp_error *err)
+{
+    const ckp_status st = bucket_table(user).put(user, key, bytes, replace, err);
+    bucket_set(user, key, "theirs", 6);
+    return st;
+}
+
+/* What may be another's stays; by its size it cannot be told. Keys of one writer alone are taken back. */
+static void
+test_put_over(void **state)
+{
+    (void)state;
+    static const struct { const char *key; ckp_read_back how; ckp_status want; } rows[] = {
+        {"run.json", CKP_READ_BACK_SIZE, CKP_EEXIST}, {"lock/epoch-00000001.json", CKP_READ_BACK_BYTES, CKP_EEXIST}, {"step-1/manifest.json", CKP_READ_BACK_BYTES, CKP_EIO},
+    };
+    for (size_t i = 0; i < CHECK_COUNT(rows); i++) {
+        bucket *b = bucket_new();
+        ckp_objects t = bucket_table(b);
+        t.put = put_then_another;
+        t.read_back = rows[i].how;
+        ckpi_fs *fs = mount(&t);
+        assert_status(ckpi_fs_publish(fs, TMP, rows[i].key, "mine!!", 6, false, NULL), rows[i].want);
+        assert_int_equal(bucket_find(b, rows[i].key) != NULL, rows[i].want == CKP_EEXIST);
+        assert_ok(fs->ops->sync_dir(fs, "lock", NULL));
+        ckpi_fs_free(fs);
+        bucket_free(b);
+    }
+}
+
 static void
 test_size_only(void **state)
 {
@@ -438,6 +469,7 @@ main(void)
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_answers),
         cmocka_unit_test(test_what_became_of_it),
+        cmocka_unit_test(test_put_over),
         cmocka_unit_test(test_size_only),
         cmocka_unit_test(test_fork),
         cmocka_unit_test(test_memory),

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several writers: one checkpoint of all ranks' shards or none, one answer for all. Invariant 13. */
+#define _GNU_SOURCE
 #include "groups.h"
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static bool
 exists(const char *dir, const char *name)
@@ -371,6 +374,45 @@ test_one_rank(void **state)
     ranks_free(&r);
 }
 
+static volatile sig_atomic_t caught;
+
+static void
+catch(int number)
+{
+    (void)number;
+    caught = 1;
+}
+
+/* A signal to the process is the application's: neither the saving threads nor those that talk take it. */
+static void
+test_signals(void **state)
+{
+    static training t;
+    static ranks r;
+    sigset_t usr1;
+    const struct sigaction action = {.sa_handler = catch};
+    struct sigaction before;
+    t = (training){.dir = model_path(state, "run"), .key_every = 4};
+    ranks_init(&r, 2, &t);
+    group_make_models(&t, 2);
+    ranks_run(&r, group_open_rank);
+    group_all_ok(&r);
+    (void)sigemptyset(&usr1);
+    (void)sigaddset(&usr1, SIGUSR1);
+    caught = 0;
+    assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, &usr1, NULL), 0);      /* of this thread alone: the run's are there already */
+    assert_int_equal(kill(getpid(), SIGUSR1), 0);
+    group_step(&r);
+    assert_int_equal(caught, 0);
+    assert_int_equal(pthread_sigmask(SIG_UNBLOCK, &usr1, NULL), 0);
+    assert_int_equal(caught, 1);
+    assert_int_equal(sigaction(SIGUSR1, &before, NULL), 0);
+    ranks_run(&r, group_close_rank);
+    group_free_models(&t, 2);
+    ranks_free(&r);
+}
+
 int
 main(void)
 {
@@ -383,6 +425,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_one_dies, model_setup, model_teardown),
         cmocka_unit_test_setup_teardown(test_one_rank, model_setup, model_teardown),
         cmocka_unit_test_setup_teardown(test_opening, model_setup, model_teardown),
+        cmocka_unit_test_setup_teardown(test_signals, model_setup, model_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

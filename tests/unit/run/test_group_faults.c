@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every request and many an allocation of each rank fails: all ranks have the same failure, and go on. Invariant 13. */
+#define _GNU_SOURCE
 #include "groups.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include "harness/failalloc.h"
+#include "run/talk.h"
 
 /* ---- every request of every rank fails ---- */
 
@@ -77,6 +80,115 @@ test_every_request_fails(void **state)
     for (unsigned rank = 0; rank < WORLD; rank += 3)
         for (int lasting = 0; lasting < 2; lasting++)
             faults_of(rank, lasting ? CKP_ENOSPC : CKP_EACCESS, lasting != 0);
+}
+
+/* ---- what rank 0 may be committing, or may yet have committed, keeps its shards ---- */
+
+static struct { bool lost; char key[128]; uint8_t data[4096]; size_t n; } manifest;   /* the last one that was put; lost: nowhere yet, and without an answer */
+
+static void
+rest(long ms)
+{
+    const struct timespec t = {0, ms * 1000000L};
+    (void)nanosleep(&t, NULL);
+}
+
+/* Rank 0's puts: a manifest takes long enough for another rank to remove a shard meanwhile. */
+static ckp_status
+lead_put(void *user, const char *key, const ckp_object_bytes *bytes, bool replace, ckp_error *err)
+{
+    if (strstr(key, "/manifest.json") == NULL)
+        return bucket_table(user).put(user, key, bytes, replace, err);
+    rest(300);
+    if (!manifest.lost)
+        return bucket_table(user).put(user, key, bytes, replace, err);
+    if (bytes->size > sizeof manifest.data || bytes->read(bytes, 0, manifest.data, (size_t)bytes->size, err) != CKP_OK)
+        abort();
+    manifest.n = (size_t)bytes->size;
+    (void)snprintf(manifest.key, sizeof manifest.key, "%s", key);
+    return ckp_objects_fail(err, CKP_EIO, "no answer");
+}
+
+/* Others' puts: their shards are the last to be written. */
+static ckp_status
+follow_put(void *user, const char *key, const ckp_object_bytes *bytes, bool replace, ckp_error *err)
+{
+    rest(300);
+    return bucket_table(user).put(user, key, bytes, replace, err);
+}
+
+static bool deaf;                /* rank 1, as soon as it has said that it is written: others hear that */
+static ckp_status (*exchange)(void *ctx, const void *mine, size_t n, void *all, double seconds, ckp_error *err);
+
+static ckp_status
+deaf_exchange(void *ctx, const void *mine, size_t n, void *all, double seconds, ckp_error *err)
+{
+    uint32_t phase;
+    const ckp_status st = exchange(ctx, mine, n, all, seconds, err);
+    memcpy(&phase, (const uint8_t *)mine + 12, sizeof phase);
+    return st == CKP_OK && deaf && phase == CKPI_SAID_WRITTEN ? ckp_objects_fail(err, CKP_EIO, "the answer is lost") : st;
+}
+
+static ckp_status
+open_deaf(ranks *r, unsigned rank)
+{
+    training *t = r->user;
+    ckp_group g = ranks_group(r, rank);
+    ckp_run_options o = CKP_RUN_OPTIONS_INIT;
+    exchange = g.exchange;
+    g.exchange = rank == 1 ? deaf_exchange : g.exchange;
+    o.coding.threads = 1;
+    o.objects = t->objects[rank];
+    o.group = &g;
+    return ckp_run_open(&t->run[rank], t->dir, &o, &r->err[rank]);
+}
+
+/* Two ranks save twice; the second time nobody is told of success, and all the same the checkpoint is whole. */
+static void
+fails_and_is_there(bool lost_manifest)
+{
+    static training t;
+    static ranks r;
+    bucket *b = bucket_new();
+    ckp_objects o[2] = {bucket_table(b), bucket_table(b)};
+    ckp_checkpoint_info info = {.size = sizeof info};
+    ckp_checkpoint *ck = NULL;
+    ckp_error err = {0};
+    t = (training){.dir = "bucket/run", .objects = {&o[0], &o[1]}};
+    o[0].put = lead_put;
+    o[1].put = follow_put;
+    manifest.lost = deaf = false;
+    ranks_init(&r, 2, &t);
+    r.seconds = 1.0;
+    group_make_models(&t, 2);
+    ranks_run(&r, open_deaf);
+    group_all_ok(&r);
+    group_step(&r);
+    manifest.lost = lost_manifest;
+    deaf = !lost_manifest;
+    group_train(&t, 2);
+    ranks_run(&r, group_save_rank);
+    assert_true(r.status[0] != CKP_OK && r.status[1] != CKP_OK);
+    if (lost_manifest)
+        bucket_set(b, manifest.key, manifest.data, manifest.n);
+    if (ckp_checkpoint_open_run_in(&ck, &o[0], t.dir, NULL, CKP_STEP_NEWEST, true, &err) != CKP_OK)
+        fail_msg("%s", err.text);
+    ckp_checkpoint_get_info(ck, &info);
+    assert_int_equal(info.step, t.m[0].step);
+    ckp_checkpoint_close(ck);
+    manifest.lost = deaf = false;
+    ranks_run(&r, group_close_rank);
+    group_free_models(&t, 2);
+    ranks_free(&r);
+    bucket_free(b);
+}
+
+static void
+test_may_be_committed(void **state)
+{
+    (void)state;
+    fails_and_is_there(true);
+    fails_and_is_there(false);
 }
 
 /* ---- the n-th allocation fails, whichever rank's it is ---- */
@@ -186,6 +298,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_allocations, model_setup, model_teardown),
         cmocka_unit_test_setup_teardown(test_reading_allocations, model_setup, model_teardown),
         cmocka_unit_test(test_every_request_fails),
+        cmocka_unit_test(test_may_be_committed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs in an object store, through the public interface: what holds of a directory holds there. */
 #define _GNU_SOURCE
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -323,6 +324,42 @@ test_arguments(void **state)
     bucket_free(b);
 }
 
+static atomic_uint claims, meanwhile;    /* puts of claims; those while a shard was on its way */
+
+static ckp_status
+put_slowly(void *user, const char *key, const ckp_object_bytes *bytes, bool replace, ckp_error *err)
+{
+    const struct timespec second = {1, 0};
+    const unsigned was = claims;
+    claims += strncmp(key, "lock/", 5) == 0;
+    if (strstr(key, ".ckp") != NULL) {
+        (void)nanosleep(&second, NULL);
+        meanwhile = claims - was;
+    }
+    return bucket_table(user).put(user, key, bytes, replace, err);
+}
+
+/* An upload is one call, and may outlast the claim. */
+static void
+test_refreshed_while_uploading(void **state)
+{
+    (void)state;
+    bucket *b = bucket_new();
+    ckp_objects t = bucket_table(b);
+    ckp_run_options o = CKP_RUN_OPTIONS_INIT;
+    model m = {.step = 1};
+    t.put = put_slowly;
+    o.objects = &t;
+    o.lock_seconds = 2;
+    model_add_adam(&m, "w", CKP_F32, CKP_F32, (const uint64_t[4]){8, 8});
+    ckp_run *run = model_run(NAME, o);
+    save(run, &m);
+    assert_true(meanwhile > 1);
+    assert_ok(ckp_run_close(run, NULL));
+    model_free(&m);
+    bucket_free(b);
+}
+
 /* ---- the n-th allocation fails ---- */
 
 typedef struct fixture { bucket *b; model *m; } fixture;
@@ -381,6 +418,7 @@ main(void)
         cmocka_unit_test(test_failing_store),
         cmocka_unit_test(test_beside_a_deletion),
         cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_refreshed_while_uploading),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

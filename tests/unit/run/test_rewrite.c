@@ -244,6 +244,46 @@ test_copy(void **state)
     drop(&b);
 }
 
+/* Both are there, and what stands in turns out to be damaged: what it stands in for, of the same sequence, is the newest. */
+static void
+test_falls_back_to_the_original(void **state)
+{
+    (void)state;
+    bed b = make(CKP_PROFILE_RESUME, 32, false);
+    char *place = help_dir();
+    ckp_rewrite_opts o = CKP_REWRITE_OPTS_INIT;
+    ckp_rewritten done = {.size = sizeof done};
+    ckp_checkpoint_info info = {.size = sizeof info};
+    ckp_checkpoint *ck = NULL;
+    ckp_error err;
+    size_t n = 0;
+
+    o.older_than = 1;
+    model_copy_tree(b.dir, help_path(place, "was"));
+    OK_OR_FAIL(ckp_run_thin(b.dir, &o, &done, &err));
+    assert_int_equal(done.deleted, SAVES);
+    char *shard = help_shard(b.dir, 0);
+    for (int i = 0; i < SAVES; i++) {
+        char dir[1024];
+        (void)snprintf(dir, sizeof dir, "%s", model_shard(help_path(place, "was"), (uint64_t)b.step[i]));
+        *strrchr(dir, '/') = '\0';
+        assert_int_equal(rename(dir, help_path(b.dir, strrchr(dir, '/') + 1)), 0);
+    }
+    assert_int_equal(help_count(b.dir), 2 * SAVES);
+    uint8_t *bytes = help_file(shard, &n);
+    bytes[n / 2] ^= 1;
+    help_write(shard, bytes, n);
+    OK_OR_FAIL(ckp_checkpoint_open_run(&ck, b.dir, CKP_STEP_NEWEST, true, &err));
+    ckp_checkpoint_get_info(ck, &info);
+    assert_int_equal(info.step, b.step[SAVES - 1]);
+    assert_true(ckp_checkpoint_notes(ck)[0] != '\0');
+    ckp_checkpoint_close(ck);
+    free(bytes);
+    free(shard);
+    help_remove(place);
+    drop(&b);
+}
+
 /* ---- memory, and a kill ----------------------------------------------------------------------------------------------- */
 
 static void
@@ -343,6 +383,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_thin), cmocka_unit_test(test_goes_on), cmocka_unit_test(test_rebase),
-                                       cmocka_unit_test(test_copy), cmocka_unit_test(test_memory),  cmocka_unit_test(test_killed)};
+                                       cmocka_unit_test(test_copy), cmocka_unit_test(test_memory),  cmocka_unit_test(test_killed),
+                                       cmocka_unit_test(test_falls_back_to_the_original)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

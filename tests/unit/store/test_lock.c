@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Invariants 9 (one writing job) and 11 (a handle belongs to its process). */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/fail.h"
 #include "base/limits.h"
 #include "format/runfile.h"
+#include "harness/bucket.h"
+#include "objects/objects.h"
 #include "runs.h"
 
 static bool in_objects;
@@ -350,6 +354,88 @@ test_kept_while_slow(void **state)
     fault_disk_free(d);
 }
 
+static const ckpi_fs_ops *usual;
+static pthread_t slow;       /* whose syncs take long */
+
+static ckp_status
+sync_slowly(ckpi_file *f, ckp_error *err)
+{
+    if (pthread_equal(pthread_self(), slow))
+        usleep(2500000);
+    return usual->sync(f, err);
+}
+
+/* What is one call, and outlasts a claim: it is refreshed from beside. */
+static void
+test_kept_from_beside(void **state)
+{
+    (void)state;
+    const ckpi_store_options quick = {.lock_expiry_s = 1};
+    char dir[RUN_TMP_MAX];
+    ckpi_fs *fs = NULL, *other = NULL;
+    ckpi_store *s = NULL, *second = NULL;
+    ckpi_writer *w = NULL;
+    run_tmp(dir);
+    assert_ok(ckpi_fs_posix(&fs, dir, false, NULL));
+    ckpi_fs_ops ops = *fs->ops;
+    usual = fs->ops;
+    ops.sync = sync_slowly;
+    assert_ok(ckpi_store_open(&s, fs, CKPI_STORE_WRITE, &quick, NULL));
+    assert_ok(ckpi_writer_file(&w, fs, "x", NULL));
+    fs->ops = &ops;
+    slow = pthread_self();
+    ckpi_keeper *k = ckpi_store_keep(s);
+    assert_ok(ckpi_writer_finish(w, NULL));
+    assert_ok(ckpi_fs_posix(&other, dir, false, NULL));
+    assert_status(ckpi_store_open(&second, other, CKPI_STORE_WRITE, &quick, NULL), CKP_EBUSY);
+    ckpi_keeper_stop(k);
+    ckpi_writer_free(w);
+    fs->ops = usual;
+    ckpi_store_free(s);
+    run_rm(dir);
+}
+
+static fault_disk *full;     /* but for what the reserve takes */
+
+static ckp_status
+write_full(ckpi_file *f, const void *src, size_t n, ckp_error *err)
+{
+    return full != NULL && fault_exists(full, "lock/reserve") ? ckpi_fail_errno(err, ENOSPC, "injected") : usual->write(f, src, n, err);
+}
+
+/* On a full disk a run can be refreshed, closed, opened and pruned. */
+static void
+test_full_disk(void **state)
+{
+    (void)state;
+    fault_disk *d = fault_disk_new();
+    ckpi_fs_ops ops = {0};
+    ckpi_store *s = NULL;
+    ckpi_retained done;
+    full = NULL;
+    for (uint64_t epoch = 1; epoch <= 2; epoch++) {
+        ckpi_fs *fs = fault_mount(d);
+        usual = fs->ops;
+        ops = *usual;
+        ops.write = write_full;
+        fs->ops = &ops;
+        assert_ok(run_open(&s, fs, CKPI_STORE_WRITE, NULL));
+        for (uint64_t step = 1; epoch == 1 && step <= 2; step++)
+            assert_ok(run_save(s, step, NULL, 1, NULL, NULL));
+        full = d;
+        assert_true(fault_exists(d, "lock/reserve"));
+        assert_status(run_save(s, 3, NULL, 1, NULL, NULL), CKP_ENOSPC);
+        assert_ok(ckpi_store_refresh(s, NULL));
+        if (epoch == 2)
+            assert_ok(ckpi_store_retain(s, &LAST_ONE, &done, NULL));
+        ckpi_store_free(s);
+        assert_false(get_claim(d, epoch).held);
+    }
+    assert_int_equal(done.deleted, 1);
+    full = NULL;
+    fault_disk_free(d);
+}
+
 static void *
 free_later(void *s)
 {
@@ -431,6 +517,61 @@ test_fork(void **state)
     fault_disk_free(d);
 }
 
+/* ---- stores that know no condition, and another process that begins the run at the same moment ---- */
+
+static bucket *theirs;       /* what it puts */
+static const char *late_for; /* not NULL: run.json after our put of that key, else each key after our put of it */
+
+static ckp_status
+put_over(void *user, const char *key, const ckp_object_bytes *bytes, bool replace, ckp_error *err)
+{
+    const ckp_status st = bucket_table(user).put(user, key, bytes, replace, err);
+    const char *put = late_for == NULL ? key : strcmp(key, late_for) == 0 ? "run.json" : "";
+    const bucket_object *o = replace ? NULL : bucket_find(theirs, put);
+    if (o != NULL)
+        bucket_set(user, put, o->data, o->len);
+    return st;
+}
+
+static ckp_status
+open_in(bucket *b, bool beside, ckpi_store **s, ckp_error *err)
+{
+    ckpi_fs *fs = NULL;
+    ckp_objects t = bucket_table(b);
+    t.put = beside ? put_over : t.put;
+    assert_ok(ckpi_fs_objects(&fs, &t, "mem://run", NULL));
+    return ckpi_store_open(s, fs, CKPI_STORE_WRITE, NULL, err);
+}
+
+/* The one that put last is the one whose run and claim they are; nothing of it is removed. */
+static void
+test_begun_together(void **state)
+{
+    (void)state;
+    ckpi_store *s = NULL, *they = NULL;
+    bucket *b = bucket_new();
+    ckp_error err;
+    theirs = bucket_new();
+    late_for = NULL;
+    assert_ok(open_in(theirs, false, &they, &err));
+    const bucket_object *claim = bucket_find(theirs, "lock/epoch-00000001.json");
+    assert_status(open_in(b, true, &s, &err), CKP_EBUSY);
+    assert_memory_equal(bucket_find(b, "run.json")->data, bucket_find(theirs, "run.json")->data, bucket_find(theirs, "run.json")->len);
+    assert_memory_equal(bucket_find(b, "lock/epoch-00000001.json")->data, claim->data, claim->len);
+    bucket_free(b);
+    /* put over when ours had been read back: it shows before anything is done */
+    b = bucket_new();
+    late_for = "lock/epoch-00000001.json";
+    assert_status(open_in(b, true, &s, &err), CKP_EBUSY);
+    assert_non_null(strstr(err.text, "at the same moment"));
+    assert_ok(open_in(b, true, &s, &err));
+    assert_true(ckpi_id_eq(ckpi_store_run_id(s), ckpi_store_run_id(they)));
+    ckpi_store_free(s);
+    ckpi_store_free(they);
+    bucket_free(b);
+    bucket_free(theirs);
+}
+
 int
 main(void)
 {
@@ -446,8 +587,11 @@ main(void)
         cmocka_unit_test(test_lock_removed),
         cmocka_unit_test(test_refresh),
         cmocka_unit_test(test_kept_while_slow),
+        cmocka_unit_test(test_kept_from_beside),
+        cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_wait),
         cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_begun_together),
     };
     const int failed = cmocka_run_group_tests_name("on a disk", tests, NULL, NULL);
     in_objects = true;
