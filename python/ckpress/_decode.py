@@ -260,13 +260,21 @@ def _named(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
 
 def _ordered_dict(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     inner, attrs = build(obj.value, leaf)
-    out = collections.OrderedDict(inner)
+    return _with_attributes(collections.OrderedDict(inner), attrs)
+
+
+def bad_attribute(name: Any, cls: type) -> bool:
+    """Attributes are data only: no name of the class itself is covered, and none that an interpreter or a library looks for by itself (numpy takes the
+    address in ``__array_interface__`` for its word)."""
+    return not isinstance(name, str) or name.startswith("__") or hasattr(cls, name)
+
+
+def _with_attributes(obj: Any, attrs: Any) -> Any:
     for name, value in attrs.items():
-        # Data only: a name of the class itself must not be covered.
-        if not isinstance(name, str) or hasattr(collections.OrderedDict, name):
+        if bad_attribute(name, type(obj)):
             raise ValueError("bad attribute")
-        setattr(out, name, value)
-    return out
+        setattr(obj, name, value)
+    return obj
 
 
 _FACTORIES = {"list": list, "dict": dict, "int": int, "float": float, "set": set, "str": str, "bool": bool, "tuple": tuple, None: None}
@@ -409,15 +417,8 @@ def _meta(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
 
 
 def _attributes(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
-    """A tensor with attributes: data only, no name that the class has."""
-    import torch
-
     tensor, _, attrs = build(obj.value, leaf)
-    for name, value in attrs.items():
-        if not isinstance(name, str) or hasattr(torch.Tensor, name):
-            raise ValueError("bad attribute")
-        setattr(tensor, name, value)
-    return tensor
+    return _with_attributes(tensor, attrs)
 
 
 _TYPES = {t.__name__: t for t in (int, float, complex, bool, str, bytes, bytearray, list, tuple, dict, set, frozenset, object)}

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _core, _dtypes
+from ._decode import bad_attribute
 from ._names import Names, Path, join, show
 from ._views import Coded, View, buffer_view, is_ndarray, is_torch_tensor, numpy_module, numpy_view, refuse, torch_module, torch_view
 from .errors import LimitError, make
@@ -153,6 +154,8 @@ class Encoder:
         if not vars(v):
             self._dict(_core.ORDERED_DICT, v, path)
             return
+        if bad := [name for name in vars(v) if bad_attribute(name, collections.OrderedDict)]:
+            raise refuse(f"{show(path)}.{bad[0]}", "cannot save an attribute of that name: it would change what others take an OrderedDict for")
         self.state.put_data(_core.NAMED, b"collections.OrderedDict")
         self.state.put(_core.TUPLE, 2)
         self._dict(_core.ORDERED_DICT, v, path)

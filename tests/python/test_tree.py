@@ -121,6 +121,33 @@ def test_attributes_of_a_state_dict(path):
     torch.nn.BatchNorm1d(3).load_state_dict(got)
 
 
+def saved_as(path, name, value):
+    """A file with a NAMED value that save() would not make."""
+    from ckpress import _coding, _core
+    from ckpress._collect import Collector
+
+    collector = Collector({})
+    collector.named(name, value, ())
+    _core.save(path, collector.done(), _coding.coding("lossless", 1.0, 0, 0, None), None, True, None)
+    return path
+
+
+FORGED = {"data": (8, False), "shape": (4,), "typestr": "|u1", "version": 3}
+
+
+@pytest.mark.parametrize(("name", "value"), [("collections.OrderedDict", collections.OrderedDict(a=1)), ("torch.attributes", torch.ones(2))])
+def test_attributes_that_others_believe(path, name, value):
+    """numpy reads whatever address ``__array_interface__`` says."""
+    attrs = {"__array_interface__": FORGED}
+    saved_as(path, name, (value, attrs) if name.startswith("collections") else (value, "torch.Tensor", attrs))
+    with pytest.raises(ckpress.CorruptError, match="bad attribute"):
+        ckpress.load(path)
+    state = collections.OrderedDict(a=1)
+    state.__array_interface__ = FORGED
+    with pytest.raises(ckpress.UnsupportedError, match=r"\['k'\].__array_interface__: cannot save an attribute"):
+        ckpress.save(path, {"k": state})
+
+
 class Color(enum.IntEnum):
     RED = 1
 
