@@ -7,6 +7,7 @@ left is for the library to look at (src/objects/send.c).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import inspect
 import math
@@ -108,14 +109,15 @@ class _Worker(threading.Thread):
         super().__init__(name="ckpress-request", daemon=True)
         self.wake = threading.Semaphore(0)
         self.job: _Job | None = None
+        self.doing: _Job | None = None
 
     def run(self) -> None:
         while True:
             self.wake.acquire()
-            job, self.job = self.job, None
-            if job is not None:
-                job.do()
-            del job
+            self.doing, self.job = self.job, None
+            if self.doing is not None:
+                self.doing.do()
+            self.doing = None
             if not _idle.put(self):
                 return
 
@@ -126,6 +128,7 @@ class _Job:
         self.done = threading.Event()
         self.result: Any = None
         self.failed: BaseException | None = None
+        self.given_up = False  # nobody waits for it any more
 
     def do(self) -> None:
         try:
@@ -180,12 +183,24 @@ def within(seconds: float, fn: Callable[[], T]) -> T:
         return fn()
     worker.job = job
     worker.wake.release()
-    if not job.done.wait(seconds):
+    answered = False
+    try:
+        answered = job.done.wait(seconds)
+    finally:
+        job.given_up = not answered
+    if not answered:
         raise _NoAnswer("no answer")
     if job.failed is not None:
         raise job.failed
     result: T = job.result
     return result
+
+
+def _check_wanted() -> None:
+    """Ends what this thread does if nobody waits for it any more."""
+    job = getattr(threading.current_thread(), "doing", None)
+    if job is not None and job.given_up:
+        raise _NoAnswer("given up")
 
 
 AT_ONCE = 4  # parts of one upload
@@ -342,7 +357,7 @@ class Store:
         elif hasattr(self._fs, "call_s3"):
             self._put_parts(path, data, replace)
         else:
-            self._try("put", lambda fs: self._put_stream(fs, path, data, replace), size)
+            self._try("put", lambda fs: self._put_stream(fs, path, data, size, replace), size)
 
     def list(self, directory: str) -> list[tuple[str, bool]]:
         path = self._path(directory)
@@ -437,13 +452,20 @@ class Store:
             _must_be_new(fs, path)
             fs.pipe_file(path, data)
 
-    def _put_stream(self, fs: Any, path: str, data: Any, replace: bool) -> None:
-        """In whatever parts the file system's own files make."""
+    def _put_stream(self, fs: Any, path: str, data: Any, size: int, replace: bool) -> None:
+        """In whatever parts the file system's own files make. Closing one makes an object of it: only after the last byte, and only while somebody waits for it."""
         if not replace and not self._creates:
             _must_be_new(fs, path)
-        with fs.open(path, "xb" if self._creates and not replace else "wb") as f:
-            for offset in range(0, len(data), WHOLE):
-                f.write(data.read(offset, min(WHOLE, len(data) - offset)))
+        f = fs.open(path, "xb" if self._creates and not replace else "wb")
+        try:
+            for offset in range(0, size, WHOLE):
+                _check_wanted()
+                f.write(data.read(offset, min(WHOLE, size - offset)))
+            _check_wanted()
+            f.close()
+        except BaseException:
+            _discard(f)
+            raise
 
     def _put_parts(self, path: str, data: Any, replace: bool) -> None:
         """S3's multipart upload: each part has tries and a deadline of its own."""
@@ -477,6 +499,14 @@ class Store:
             within(self._storage.try_seconds, lambda: self._fs.call_s3("abort_multipart_upload", **to))
         except Exception:
             pass
+
+
+def _discard(f: Any) -> None:
+    """A file that has not been written to its end: what was uploaded of it goes, and nothing closes it, its finalizer neither."""
+    with contextlib.suppress(Exception):
+        f.discard()
+    with contextlib.suppress(Exception):
+        f.closed = True
 
 
 def _lists_all(fs: Any) -> bool:
