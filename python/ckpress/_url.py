@@ -130,6 +130,12 @@ class _Job:
         self.failed: BaseException | None = None
         self.given_up = False  # nobody waits for it any more
 
+    @classmethod
+    def without_answer(cls) -> _Job:
+        job = cls(lambda: None)
+        job.failed = _NoAnswer("no answer")
+        return job
+
     def do(self) -> None:
         try:
             assert self.fn is not None
@@ -174,13 +180,17 @@ class _NoAnswer(TimeoutError):
     pass
 
 
-def within(seconds: float, fn: Callable[[], T]) -> T:
-    """What ``fn`` gives, or :class:`TimeoutError`; then it may still be going on, on a thread that nobody waits for."""
+def within(seconds: float, fn: Callable[[], Any]) -> _Job:
+    """``fn``, done: with what it has given, or its failure. :class:`_NoAnswer` is one; then it may still be going on, on a thread that nobody waits for.
+
+    What is raised here is none of its: a signal's handler has raised it.
+    """
     job = _Job(fn)
     try:
         worker = _idle.take()
     except RuntimeError:  # the interpreter is ending and makes no threads any more
-        return fn()
+        job.do()
+        return job
     worker.job = job
     worker.wake.release()
     answered = False
@@ -188,12 +198,7 @@ def within(seconds: float, fn: Callable[[], T]) -> T:
         answered = job.done.wait(seconds)
     finally:
         job.given_up = not answered
-    if not answered:
-        raise _NoAnswer("no answer")
-    if job.failed is not None:
-        raise job.failed
-    result: T = job.result
-    return result
+    return job if answered else _Job.without_answer()
 
 
 def _check_wanted() -> None:
@@ -429,10 +434,13 @@ class Store:
         while True:
             tries += 1
             left = max(end - time.monotonic(), 0.01)
-            try:
-                return within(min(left, self._storage.try_seconds + more), lambda: fn(self._file_system()))
-            except Exception as e:
-                failed = FileExistsError("there is an object of that name") if _s3_code(e) in ("PreconditionFailed", "412") else e
+            job = within(min(left, self._storage.try_seconds + more), lambda: fn(self._file_system()))
+            if job.failed is None:
+                result: T = job.result
+                return result
+            if not isinstance(job.failed, Exception):
+                raise job.failed
+            failed = FileExistsError("there is an object of that name") if _s3_code(job.failed) in ("PreconditionFailed", "412") else job.failed
             if what == "put" and self._creates and _knows_no_condition(failed):
                 raise _NoCondition from failed
             if not _may_pass(failed):
@@ -495,10 +503,8 @@ class Store:
         return {"PartNumber": number, "ETag": done["ETag"]}
 
     def _abort(self, to: Mapping[str, Any]) -> None:
-        try:  # once: what cannot be told now is left to the bucket's own rules
-            within(self._storage.try_seconds, lambda: self._fs.call_s3("abort_multipart_upload", **to))
-        except Exception:
-            pass
+        # Once, and whatever comes of it: what cannot be told now is left to the bucket's own rules.
+        within(self._storage.try_seconds, lambda: self._fs.call_s3("abort_multipart_upload", **to))
 
 
 def _discard(f: Any) -> None:

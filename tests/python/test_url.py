@@ -364,6 +364,29 @@ def test_interrupted(tmp_path, faults, interruptible):
     assert time.monotonic() - start < 5
 
 
+def test_a_handler_that_raises(tmp_path, faults):
+    """What a signal's handler raises while a request is waited for is no failure of the request, to be tried again."""
+
+    class Alarm(Exception):
+        pass
+
+    def ring(number, frame):
+        raise Alarm
+
+    from ckpress import _url
+
+    store, before = _url.place(f"objects://{tmp_path}/run", QUICK), signal.signal(signal.SIGALRM, ring)
+    faults.hang_at = range(1, 2)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(Alarm):
+            store.list("")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(faults.requests) == 1
+
+
 def test_in_the_background(tmp_path, faults):
     """save() does not wait for the store, and the interpreter is not held while one is slow."""
     where = f"creating://{tmp_path}/run"
