@@ -15,23 +15,20 @@ from . import _core, _rng
 from ._arguments import close_quietly, floats, names_of
 from ._coding import OptimizerStates, Profile, coding, whole
 from ._collect import Collector, rounding_of
-from ._decode import parse
 from ._dynaquant import Bound, Config, DynaQuant
 from ._file import PathLike
-from ._group import Division, Talk, check_writers, status_of, too_few, written_by
+from ._group import Division, Talk, status_of, written_by
 from ._guard import Guard, Measured
 from ._names import Attr
 from ._notes import hardly_moved, nothing_to_restore, passed_over
-from ._plan import Plan
 from ._retention import rules
-from ._restore import Restorer, check_object_name, class_of, fingerprint, kind_of, saved_form
+from ._restore import LAYOUT, check_object_name, class_of, fingerprint, kind_of, planned, saved_form
 from ._search import Planner, guard_for
 from ._signals import Signals
 from ._stats import Log, figures, memory_of
 from ._url import Storage, Store, outlive, place
-from .errors import CorruptError, Error, InvalidError, LimitError, NotFoundError, make
+from .errors import Error, InvalidError, LimitError, NotFoundError, make
 
-LAYOUT = 1  # of the tree's root, as save() writes it
 RESERVED = ("step", "rng", "ckpress")
 STEP_MAX = (1 << 63) - 1
 
@@ -512,31 +509,8 @@ class Checkpointer:
             warnings.warn(f"ckpress: restored, but the next checkpoint cannot be a delta against it: {e}", RuntimeWarning, stacklevel=3)
 
     def _restore_from(self, ck: Any, objects: dict[str, Any], strict: bool) -> int:
-        nodes = ck.tree()
-        raw: Any = parse(nodes, len(ck)) if nodes else None
-        try:
-            meta = raw["ckpress"]
-            kinds, done, layout = dict(meta["kinds"]), raw["step"], meta["layout"]
-            classes = dict(meta.get("classes", {}))  # early checkpoints note none
-        except (TypeError, KeyError, ValueError):
-            raise make(CorruptError, f"{ck.info()['name']}: was not saved by a Checkpointer") from None
-        if layout != LAYOUT or type(done) is not int:
-            raise make(CorruptError, f"{ck.info()['name']}: a tree of layout {layout!r}, known is {LAYOUT}")
-        check_writers(meta, ck.info(), self._talk, self._division)
-        plan = Plan(ck, strict)
         values: dict[str, Any] = {}
-        restorer = Restorer(plan, objects, values)
-        plan.missing += [name for name in objects if name not in kinds]
-        plan.unexpected += [name for name in kinds if name not in objects]
-        for name in objects:
-            if name in kinds:
-                restorer.add(name, raw[name], kinds[name], classes.get(name))
-        if self._rng and self._talk is not None and (text := too_few(ck.info(), self._talk)):
-            warnings.warn(text, RuntimeWarning, stacklevel=5)
-        elif self._rng and "rng" in raw:
-            state = plan.fresh(raw["rng"])
-            before = _rng.get()
-            plan.step(lambda: _rng.put(state()), lambda: _rng.put(before))
+        plan, done = planned(ck, objects, strict, values, self._rng, self._talk, self._division)
         plan.run(self._threads)
         self.values = values
         return done

@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from . import _rng
 from ._context import Context, Entry, is_module, is_optimizer, keeps_more, module_entries
-from ._decode import Leaf, Named
+from ._decode import Leaf, Named, parse
+from ._group import Division, Talk, check_writers, too_few
 from ._in_place import copy_of, fill, holds_live, is_array, is_live, parameters_in, put, same_plain, strange
 from ._names import strip_wrappers
 from ._plan import Plan
 from ._views import is_ndarray, is_torch_tensor, numpy_module, torch_module
-from .errors import InvalidError, make, mismatch
+from .errors import CorruptError, InvalidError, make, mismatch
+
+LAYOUT = 1  # of a run's trees, as Checkpointer writes them
 
 
 def kind_of(obj: Any) -> str:
@@ -423,3 +427,40 @@ def check_object_name(name: str, reserved: tuple[str, ...]) -> None:
     """Raises InvalidError for names that the tree uses itself."""
     if name in reserved:
         raise make(InvalidError, f"an object cannot be named {name!r}: reserved")
+
+
+def planned(ck: Any, objects: dict[str, Any], strict: bool, values: dict[str, Any], rng: bool, talk: Talk | None, division: Division | None) -> tuple[Plan, int]:
+    """The plan of a restore of named objects from a run's checkpoint, and the steps that it has finished.
+
+    Args:
+        values: as of :class:`Restorer`.
+        rng: global random states, too.
+
+    Raises:
+        CorruptError: no Checkpointer has written it. MismatchError: other ranks than these.
+    """
+    nodes = ck.tree()
+    raw: Any = parse(nodes, len(ck)) if nodes else None
+    try:
+        meta = raw["ckpress"]
+        kinds, done, layout = dict(meta["kinds"]), raw["step"], meta["layout"]
+        classes = dict(meta.get("classes", {}))  # early checkpoints note none
+    except (TypeError, KeyError, ValueError):
+        raise make(CorruptError, f"{ck.info()['name']}: was not saved by a Checkpointer") from None
+    if layout != LAYOUT or type(done) is not int:
+        raise make(CorruptError, f"{ck.info()['name']}: a tree of layout {layout!r}, known is {LAYOUT}")
+    check_writers(meta, ck.info(), talk, division)
+    plan = Plan(ck, strict)
+    restorer = Restorer(plan, objects, values)
+    plan.missing += [name for name in objects if name not in kinds]
+    plan.unexpected += [name for name in kinds if name not in objects]
+    for name in objects:
+        if name in kinds:
+            restorer.add(name, raw[name], kinds[name], classes.get(name))
+    if rng and talk is not None and (text := too_few(ck.info(), talk)):
+        warnings.warn(text, RuntimeWarning, stacklevel=5)
+    elif rng and "rng" in raw:
+        state = plan.fresh(raw["rng"])
+        before = _rng.get()
+        plan.step(lambda: _rng.put(state()), lambda: _rng.put(before))
+    return plan, done
