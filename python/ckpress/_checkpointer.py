@@ -174,7 +174,8 @@ class Checkpointer:
         self._told = ""
         self._log: Log | None = None
         self._from_scratch = base is None and profile in ("resume", "small")  # as far as is known; a restore says otherwise
-        self._last: tuple[int, bool, list[Any], dict[str, float]] | None = None  # step, final, fingerprint of the live tensors, metrics: of the last save
+        # Step, fingerprint of the live tensors ([]: it needs no lossless one after it, or nobody can tell), metrics: of the last save.
+        self._last: tuple[int, list[Any], dict[str, float]] | None = None
         self.values: dict[str, Any] = {}
         self.restored: dict[str, Any] | None = None
         every_key = whole("key_every", key_every, 1, 4096)
@@ -282,7 +283,8 @@ class Checkpointer:
         self._tell()
         if taken:
             self._saves += 1
-            self._last = (step, final, [] if final or not self._may_end_lossless() else fingerprint(self._objects), numbers)
+            unsaid = not final and collector.lossy_possible and self._may_end_lossless()
+            self._last = (step, fingerprint(self._objects) if unsaid else [], numbers)
         return bool(taken)
 
     def _save_together(self, step: int, metrics: Mapping[str, float] | None, final: bool, key: bool, wait: bool, objects: Mapping[str, Any]) -> bool:
@@ -522,7 +524,7 @@ class Checkpointer:
 
         A lossy run should end with lossless weights. ``save(step, final=True)`` says so; without it close() makes that save itself, under
         the last save's step and with its metrics, if ``final_on_close`` is set and the live tensors are still those of the last save. If training went on
-        after it, nothing is saved: no step would be right for it. Nothing is saved either when a ``with`` block ends by an exception.
+        after it, or no registered module tells whether it did, nothing is saved: no step would be right for it. Nothing is saved either when a ``with`` block ends by an exception.
         The copy in shared memory goes (``memory``); it stays after an exception, and where nothing was closed.
         """
         with self._lock:
@@ -530,8 +532,8 @@ class Checkpointer:
                 return
             in_order = False
             try:
-                if self._final_is_due() and self._last is not None:
-                    self._save_final(self._last[0], self._last[3])
+                if self._last is not None and self._final_is_due():
+                    self._save_final(self._last[0], self._last[2])
                 self._tell_log(last=True)
                 in_order = True
             finally:
@@ -541,7 +543,7 @@ class Checkpointer:
         return self._profile != "lossless" and self._final_on_close and self._talk is None
 
     def _final_is_due(self) -> bool:
-        return self._may_end_lossless() and self._last is not None and not self._last[1] and self._last[2] == fingerprint(self._objects)
+        return self._last is not None and bool(self._last[1]) and self._last[1] == fingerprint(self._objects)
 
     def _save_final(self, step: int, metrics: dict[str, float]) -> None:
         try:
