@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import collections
+import ctypes
 import io
 import sys
 from collections.abc import Callable
@@ -18,6 +19,10 @@ from typing import Any
 
 from . import _core, _dtypes
 from .errors import CorruptError, UnsupportedError, make
+
+
+#: In no file: what Python's own buffers are made of, whatever the framework of all else.
+AS_BUFFER = -1
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,9 @@ class _Parser:
                 raise _corrupt(f"names tensor {node[1]} of {self._count}")
             return Leaf(node[1], node[2])
         if kind == _core.NAMED:
-            return Named(_text(node[1], "a type name"), self.value())
+            name = _text(node[1], "a type name")
+            value = self.value()
+            return Named(name, _in_a_buffer(value) if name in ("array.array", "memoryview") else value)
         raise _corrupt(f"a node of unknown type {kind}")
 
     def _sequence(self, kind: int, count: int) -> Any:
@@ -127,6 +134,11 @@ class _Parser:
         if len(out) != count:
             raise _corrupt("a dict with a key twice")
         return out
+
+
+def _in_a_buffer(value: Any) -> Any:
+    """(format, elements)."""
+    return tuple(Leaf(v.index, AS_BUFFER) if isinstance(v, Leaf) else v for v in value) if type(value) is tuple else value
 
 
 def _torch_size(items: list[Any]) -> Any:
@@ -290,22 +302,39 @@ def _deque(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     return collections.deque(items, maxlen)
 
 
-def _buffer_bytes(value: Any) -> bytes:
-    if hasattr(value, "tobytes"):
-        return bytes(value.tobytes())
-    return bytes(value)
+_CTYPES: dict[str, Any] = {
+    "?": ctypes.c_bool, "c": ctypes.c_char, "b": ctypes.c_byte, "B": ctypes.c_ubyte, "h": ctypes.c_short, "H": ctypes.c_ushort, "i": ctypes.c_int, "I": ctypes.c_uint,
+    "l": ctypes.c_long, "L": ctypes.c_ulong, "q": ctypes.c_longlong, "Q": ctypes.c_ulonglong, "f": ctypes.c_float, "d": ctypes.c_double,
+}  # fmt: skip
+
+
+def shaped(flat: memoryview, fmt: str, shape: tuple[int, ...]) -> memoryview:
+    """Bytes as elements of a format, in a shape.
+
+    Raises:
+        ValueError: there is no such buffer.
+    """
+    if len(shape) == 1:
+        return flat.cast(fmt)  # type: ignore[call-overload,no-any-return]
+    if 0 not in shape:
+        return flat.cast(fmt, shape)  # type: ignore[call-overload,no-any-return]
+    try:  # cast() makes none that is empty; one of ctypes names the byte order
+        kind = _CTYPES[fmt]
+        for extent in reversed(shape):
+            kind = kind * extent
+        return memoryview(kind())
+    except (KeyError, OverflowError) as e:
+        raise ValueError(f"no buffer of format {fmt!r} and shape {shape}") from e
 
 
 def _array(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     code, data = build(obj.value, leaf)
-    return array.array(code, _buffer_bytes(data))
+    return array.array(code, memoryview(data).tobytes())
 
 
 def _memoryview(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     fmt, data = build(obj.value, leaf)
-    shape = tuple(data.shape)
-    flat = memoryview(_buffer_bytes(data))
-    return flat.cast(fmt) if len(shape) == 1 else flat.cast(fmt, shape)
+    return shaped(memoryview(memoryview(data).tobytes()), fmt.lstrip("=<"), tuple(data.shape))  # early files name the byte order, which is the native one
 
 
 def _counter(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:

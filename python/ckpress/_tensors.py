@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import sys
 from typing import Any
 
 from . import _core, _dtypes
-from ._decode import Leaf
+from ._decode import AS_BUFFER, Leaf, shaped
 from .errors import CorruptError, InvalidError, NoMemoryError, PartlyWrittenError, UnsupportedError, from_status, make
 
 #: What ``framework=`` may be; None: as it was saved, else whatever is installed.
 FRAMEWORKS = ("torch", "numpy", "buffer")
 
+_BUFFER_AS = (_core.AS_PYTHON_BYTES, _core.AS_PYTHON_INTS, AS_BUFFER)
 _TORCH_AS = (_core.AS_TORCH, _core.AS_TORCH_PARAMETER, _core.AS_TORCH_REQUIRES_GRAD, _core.AS_SPARSE_PART)
 
 
@@ -50,7 +52,7 @@ def allocate(info: dict[str, Any], as_: int, framework: str | None) -> tuple[Any
         UnsupportedError: no installed framework has the dtype.
         NoMemoryError: there is not that much memory.
     """
-    if as_ in (_core.AS_PYTHON_BYTES, _core.AS_PYTHON_INTS):
+    if as_ in _BUFFER_AS:
         return _buffer(info)
     try:
         for name in _order(as_, framework):
@@ -85,8 +87,9 @@ def _buffer(info: dict[str, Any]) -> tuple[Any, Any]:
     raw = bytearray(info["raw_bytes"])
     fmt: Any = _dtypes.to_buffer(info["dtype"])
     view = memoryview(raw)
-    if fmt is not None and info["numel"] > 0:
-        view = view.cast(fmt, list(info["shape"])) if len(info["shape"]) != 1 else view.cast(fmt)
+    if fmt is not None:
+        with contextlib.suppress(ValueError):  # then bytes
+            view = shaped(view, fmt, tuple(info["shape"]))
     return view, raw
 
 

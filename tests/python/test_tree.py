@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import array
 import collections
+import ctypes
 import enum
 import io
 import math
@@ -112,6 +113,26 @@ def test_memoryview(path):
     m = memoryview(bytes(range(24))).cast("H", [3, 4])
     got = through(path, m)
     assert got.format == "H" and got.shape == (3, 4) and got.tobytes() == m.tobytes()
+
+
+@pytest.mark.parametrize("framework", [None, "torch", "numpy", "buffer"])
+def test_buffers_whatever_the_framework(path, framework):
+    """Their elements are read as bytes, not one by one as the framework's."""
+    obj = {"array": array.array("d", [1.5, -300.0]), "ints": array.array("q", [1 << 40]), "view": memoryview(array.array("f", [0.5] * 6)).cast("B").cast("f", [2, 3])}
+    ckpress.save(path, obj)
+    got = ckpress.load(path, framework=framework)
+    assert got["array"] == obj["array"] and got["ints"] == obj["ints"]
+    assert (got["view"].format, got["view"].shape, got["view"].tolist()) == ("f", (2, 3), obj["view"].tolist())
+    with ckpress.open(path) as f:
+        assert isinstance(f["array"].read(), np.ndarray)
+
+
+@pytest.mark.parametrize("view", [(ctypes.c_int * 3)(1, 2, 3), (ctypes.c_double * 2)(0.5, 1), ((ctypes.c_int * 3) * 0)(), ((ctypes.c_short * 0) * 3)(), (ctypes.c_long * 0)()])
+def test_buffers_that_name_their_order_or_are_empty(path, view):
+    view = memoryview(view)
+    got = through(path, view)
+    assert (got.format.lstrip("<"), got.shape, got.tobytes()) == (view.format.lstrip("<"), view.shape, view.tobytes())
+    assert through(path, got).shape == view.shape
 
 
 def test_attributes_of_a_state_dict(path):
