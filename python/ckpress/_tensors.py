@@ -120,13 +120,14 @@ def read_all(ck: Any, wanted: list[Leaf], framework: str | None, threads: int) -
     """Reads tensors into fresh memory, all or nothing; aliases share one.
 
     Returns:
-        by index, the object that :func:`allocate` made.
+        by index, the object that :func:`allocate` made, or another framework's over the same memory.
     """
     made: dict[int, Any] = {}
     targets = []
     home: dict[int, int] = {}
-    for leaf in wanted:
-        info = ck.tensor(leaf.index)
+    infos = {leaf.index: ck.tensor(leaf.index) for leaf in wanted}
+    for leaf in sorted(wanted, key=lambda leaf: leaf.as_ in _BUFFER_AS):  # a buffer can be seen in an array, and an array made of no buffer
+        info = infos[leaf.index]
         root = info["alias_of"] if info["alias_of"] is not None else leaf.index
         home[leaf.index] = root
         if root not in made:
@@ -137,7 +138,20 @@ def read_all(ck: Any, wanted: list[Leaf], framework: str | None, threads: int) -
         ck.read(targets, threads)
     except PartlyWrittenError as e:  # memory that nobody has seen: just a read that failed
         raise from_status(-20, "input/output error", e.errno or 0, str(e).partition(": ")[2], e.file, e.tensor, e.offset) from None
-    return {index: made[root] for index, root in home.items()}
+    kinds = {leaf.index: "numpy" if leaf.as_ in _BUFFER_AS else _order(leaf.as_, framework)[0] for leaf in wanted}
+    return {index: _over(made[root], kinds[index], infos[index]) for index, root in home.items()}
+
+
+def _over(obj: Any, kind: str, info: dict[str, Any]) -> Any:
+    """The same memory as a tensor of torch or an array of numpy, where that has the dtype; else as it is."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is None or numpy is None:
+        return obj
+    if kind == "torch" and isinstance(obj, numpy.ndarray) and (dtype := _dtypes.to_torch(info["dtype"])) is not None:
+        return torch.from_numpy(obj.reshape(-1).view(numpy.uint8)).view(dtype).reshape(info["shape"])
+    if kind == "numpy" and isinstance(obj, torch.Tensor) and (dtype := _dtypes.to_numpy(info["dtype"])) is not None:
+        return obj.reshape(-1).view(torch.uint8).numpy().view(dtype).reshape(info["shape"])
+    return obj
 
 
 def alias(obj: Any) -> Any:

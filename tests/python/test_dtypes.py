@@ -159,6 +159,28 @@ def test_frameworks(path):
     assert raw["t"].tolist() == [[0, 1, 2], [3, 4, 5]] and raw["n"].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("dtype", [np.dtype("f4"), np.dtype("?"), np.dtype("c8"), np.dtype(ml_dtypes.bfloat16)], ids=str)
+@pytest.mark.parametrize("first", [0, 1])
+def test_torch_and_numpy_over_the_same_memory(path, dtype, first):
+    """Both come back as what they were, and still share it."""
+    raw = np.arange(48, dtype=np.uint8) % 2 if dtype == bool else np.arange(48, dtype=np.uint8)
+    a = raw.view(dtype).reshape(2, -1)
+    both = [a, torch.from_numpy(raw).view(_dtypes.to_torch(_dtypes.of_numpy(dtype))).reshape(a.shape)]
+    obj = both[::-1] if first else both
+    got = through(path, obj)
+    assert same(got, obj)
+    got[first][:] = 0
+    assert not bits(got[1 - first]).strip(b"\0")
+    assert all(isinstance(t, torch.Tensor) for t in ckpress.load(path, framework="torch"))
+
+
+def test_bytes_and_arrays_over_the_same_memory(path):
+    whole = bytes(range(256)) * 4
+    obj = {"t": torch.frombuffer(bytearray(8), dtype=torch.uint8), "b": whole, "n": np.frombuffer(whole, dtype=np.uint8), "m": memoryview(whole)}
+    got = through(path, obj)
+    assert type(got["b"]) is bytes and got["b"] == whole and same(got["n"], obj["n"]) and got["m"] == whole and same(got["t"], obj["t"])
+
+
 @pytest.fixture
 def elsewhere():
     """As torch.set_default_device("cuda") does, tensors that nobody gives a device lie where the library cannot write."""
