@@ -13,7 +13,7 @@ from . import _rng
 from ._context import Context, Entry, is_module, is_optimizer, keeps_more, module_entries
 from ._decode import Leaf, Named, parse
 from ._group import Division, Talk, check_writers, too_few
-from ._in_place import copy_of, fill, holds_live, is_array, is_live, parameters_in, put, same_plain, strange
+from ._in_place import copy_of, fill, holds_live, is_array, is_buffer, is_live, parameters_in, put, same_plain, strange
 from ._names import strip_wrappers
 from ._plan import Plan
 from ._views import is_ndarray, is_torch_tensor, numpy_module, torch_module
@@ -310,7 +310,7 @@ class Restorer:
             self.plan.mismatched.append(f"{name} (something else was saved than the {class_of(obj)} that is here)")
         elif hasattr(obj, "__tensor_flatten__") and isinstance(raw, Named) and raw.name == "torch.subclass":
             self._subclass(raw, obj, name)
-        elif is_array(obj):
+        elif is_array(obj) or is_buffer(obj):
             self._array(name, obj, raw)
         else:
             value = self.plan.fresh(raw)

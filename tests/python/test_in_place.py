@@ -139,6 +139,18 @@ def test_mutable_values_that_cannot_take_it(run, was, here):
             ck.restore(x=here)
 
 
+@pytest.mark.parametrize(("was", "here"), [(array.array("d", [1]), array.array("i", [2])), (bytearray(b"long"), bytearray(b"ab")), (array.array("i", [1, 2]), array.array("i", [3]))])
+def test_buffers_that_cannot_take_it(run, was, here):
+    """Found out before anything is written: another type code, or another length while somebody holds the memory."""
+    live, before, held = torch.zeros(3), here[:], memoryview(here)
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.save(1, t=torch.ones(3), x=was)
+        with pytest.raises(ckpress.MismatchError, match="nothing was restored.* x "):
+            ck.restore(t=live, x=here)
+        assert not live.any() and here == before
+        held.release()
+
+
 def test_plain_values_go_on(run):
     """The save after a restore has what was restored, and not what stood for it."""
     with ckpress.Checkpointer(run, rng=False) as ck:
