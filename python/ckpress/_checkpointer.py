@@ -8,7 +8,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from . import _core, _rng
@@ -465,7 +465,7 @@ class Checkpointer:
                 self._objects = together
                 return None
             try:
-                done = self._restore_from(ck, dict(objects), strict) if self._talk is None else self._restore_together(ck, dict(objects), strict)
+                done = self._restore_from(ck, dict(objects), strict)
                 self._adopt(ck)
                 self.restored = ck.info()
                 self._from_scratch = False
@@ -493,15 +493,19 @@ class Checkpointer:
             warnings.warn(f"ckpress: {ck.info()['name']}: {dropped}", RuntimeWarning, stacklevel=3)
         return ck
 
-    def _restore_together(self, ck: Any, objects: dict[str, Any], strict: bool) -> int:
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        """In a group the block fails on all ranks or on none, before any of them goes on."""
+        if self._talk is None:
+            yield
+            return
         try:
-            done = self._restore_from(ck, objects, strict)
+            yield
         except BaseException as e:
             with contextlib.suppress(Error):
                 self._run.agree(*status_of(e))
             raise
         self._run.agree(0, "")
-        return done
 
     def _adopt(self, ck: Any) -> None:
         """The restore has succeeded, and must not seem to have failed only because the next save will be larger."""
@@ -512,8 +516,11 @@ class Checkpointer:
 
     def _restore_from(self, ck: Any, objects: dict[str, Any], strict: bool) -> int:
         values: dict[str, Any] = {}
-        plan, done = planned(ck, objects, strict, values, self._rng, self._talk, self._division)
-        plan.run(self._threads)
+        with self._together():
+            plan, done = planned(ck, objects, strict, values, self._rng, self._talk, self._division)
+            plan.prepare(self._threads)
+        with self._together():
+            plan.apply(self._threads)
         self.values = values
         return done
 

@@ -167,6 +167,11 @@ class Plan:
 
     def run(self, threads: int) -> None:
         """Checks, reads and applies."""
+        self.prepare(threads)
+        self.apply(threads)
+
+    def prepare(self, threads: int) -> None:
+        """All that can be known to fail before anything live is touched, but for the proof of what is read in place."""
         self.check()
         if self._targets:
             self._hold()
@@ -175,6 +180,8 @@ class Plan:
         leaf = builder(self._made)
         for value in self._values:
             value.built = build(value.raw, leaf)
+
+    def apply(self, threads: int) -> None:
         with Held(self._holding):
             self._apply(threads)
 

@@ -458,7 +458,7 @@ def planned(ck: Any, objects: dict[str, Any], strict: bool, values: dict[str, An
         if name in kinds:
             restorer.add(name, raw[name], kinds[name], classes.get(name))
     if rng and talk is not None and (text := too_few(ck.info(), talk)):
-        warnings.warn(text, RuntimeWarning, stacklevel=5)
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
     elif rng and "rng" in raw:
         state = plan.fresh(raw["rng"])
         before = _rng.get()
