@@ -60,6 +60,7 @@ class Plan:
         self.mismatched: list[str] = []
         self._targets: list[tuple[Leaf, Any, str]] = []
         self._where: dict[Any, tuple[int, str]] = {}
+        self.memory: set[int] = set()  # what live tensors of torch that are restored in place lie in
         self._fresh: list[Leaf] = []
         self._made: dict[int, Any] = {}
         self._steps: list[Step] = []
@@ -96,9 +97,10 @@ class Plan:
         if live.device.type == "meta":
             self.mismatched.append(f"{label} (a meta tensor has no memory to restore into)")
             return
-        if live.numel() > 1 and any(n > 1 and s == 0 for n, s in zip(live.shape, live.stride())):
+        if elements_share(live):
             self.mismatched.append(f"{label} (elements share memory, as expand() makes them)")
             return
+        self.memory.add(memory_of(live))
         if live.device.type != "cpu" or live.is_conj() or live.is_neg():
             self._by_copy(leaf, live)
             return
@@ -233,6 +235,16 @@ class Plan:
         else:
             self._holding.append(None)
         _tell_autograd([live for _, live, _ in self._targets if is_torch_tensor(live)])
+
+
+def elements_share(t: Any) -> bool:
+    """Whether elements of a tensor lie where others do, as expand() makes them."""
+    return t.numel() > 1 and any(n > 1 and s == 0 for n, s in zip(t.shape, t.stride()))
+
+
+def memory_of(t: Any) -> int:
+    """The same for all views of one storage."""
+    return int(t.untyped_storage().data_ptr())
 
 
 def _tell_autograd(tensors: list[Any]) -> None:
