@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _core, _dtypes
+from ._views import is_ndarray, numpy_module
 from .errors import CorruptError, UnsupportedError, make
 
 
@@ -345,22 +346,35 @@ def _bytes_io(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     return io.BytesIO(build(obj.value, leaf))
 
 
+def _elsewhere(*parts: Any) -> bool:
+    """Whether some are of another framework than torch: what is torch's alone cannot be made of them."""
+    return any(isinstance(t, memoryview) or is_ndarray(t) for t in parts)
+
+
+def _torch_for(name: str, *parts: Any) -> Any:
+    """torch, which has read the parts of what it alone has."""
+    torch = sys.modules.get("torch")
+    if torch is None or _elsewhere(*parts):
+        raise make(UnsupportedError, f"state tree: a {name[:80]} is torch's: no other framework has it")
+    return torch
+
+
 def _parameter(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     data = build(obj.value, leaf)
     torch = sys.modules.get("torch")
-    return data if torch is None else torch.nn.Parameter(data, requires_grad=False)
+    return data if torch is None or _elsewhere(data) else torch.nn.Parameter(data, requires_grad=False)
 
 
 def _torch_dtype(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     dtype, data = build(obj.value, leaf)
+    _torch_for(f"tensor of {dtype}", data)
     return data.view(dtype)
 
 
 def _sparse(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
-    import torch
-
     layout = obj.name.removeprefix("torch.")
     v = build(obj.value, leaf)
+    torch = _torch_for(f"tensor of {layout}", *v.values())
     size = torch.Size(v["size"])
     # Their invariants (indices in range, compressed pointers in order) are checked: kernels trust them.
     if layout == "sparse_coo":
@@ -371,9 +385,8 @@ def _sparse(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
 
 
 def _quantized(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
-    import torch
-
     scale, values = build(obj.value, leaf)
+    torch = _torch_for("quantized tensor", values, *scale.values())
     plain = {torch.qint8: torch.int8, torch.quint8: torch.uint8, torch.qint32: torch.int32}
     dtype = {v: k for k, v in plain.items()}[values.dtype]
     if "axis" in scale:
@@ -391,19 +404,20 @@ def _subclass(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
 
 
 def unflatten(parts: Flattened) -> Any:
-    """The tensor of a class that is *already* imported; the parts as they are when it is not: a file never causes an import."""
+    """The tensor of a class that is *already* imported; the parts as they are when it is not, or not of torch: a file never causes an import."""
     torch = sys.modules.get("torch")
     module, _, name = parts.cls.rpartition(".")
     cls = getattr(sys.modules.get(module), name, None)
-    if torch is None or not (isinstance(cls, type) and issubclass(cls, torch.Tensor) and hasattr(cls, "__tensor_unflatten__")):
+    if torch is None or _elsewhere(*parts.inner.values()) or not (isinstance(cls, type) and issubclass(cls, torch.Tensor) and hasattr(cls, "__tensor_unflatten__")):
         return parts
     return cls.__tensor_unflatten__(parts.inner, parts.context, torch.Size(parts.size), parts.stride)
 
 
 def _odd_ndarray(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
-    import numpy
-
+    numpy = numpy_module()
     descr, shape, data = build(obj.value, leaf)
+    if numpy is None or not is_ndarray(data):
+        raise make(UnsupportedError, "state tree: an array of dates, strings, records or another byte order is numpy's: no other framework has it")
     dtype = numpy.lib.format.descr_to_dtype(descr)
     if dtype.hasobject or dtype.itemsize == 0:
         raise ValueError("dtype")
@@ -414,9 +428,8 @@ def _odd_ndarray(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
 
 
 def _storage(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
-    import torch
-
     cls, data = build(obj.value, leaf)
+    torch = _torch_for("storage", data)
     raw = data.untyped_storage()
     return raw if cls == "UntypedStorage" else torch.storage.TypedStorage(wrap_storage=raw, dtype=data.dtype, _internal=True)
 
@@ -447,6 +460,7 @@ def _meta(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
 
 def _attributes(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     tensor, _, attrs = build(obj.value, leaf)
+    _torch_for("tensor with attributes", tensor)
     return _with_attributes(tensor, attrs)
 
 

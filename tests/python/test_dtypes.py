@@ -159,6 +159,32 @@ def test_frameworks(path):
     assert raw["t"].tolist() == [[0, 1, 2], [3, 4, 5]] and raw["n"].tolist() == [0, 1, 2, 3]
 
 
+ONLY = {
+    "sparse": (torch.eye(3).to_sparse(), ("numpy", "buffer")),
+    "quantized": (torch.quantize_per_tensor(torch.ones(2), 0.1, 3, torch.qint8), ("numpy", "buffer")),
+    "opaque": (torch.empty(2, dtype=torch.bits1x8), ("numpy", "buffer")),
+    "dates": (np.array(["2020-01-01"], dtype="M8[D]"), ("torch", "buffer")),
+    "records": (np.zeros(2, dtype=[("a", "i4")]), ("torch", "buffer")),
+}
+
+
+@pytest.mark.parametrize("name", ONLY)
+def test_what_a_framework_cannot_hold(path, name):
+    """It is whole, and says so."""
+    value, others = ONLY[name]
+    ckpress.save(path, {"x": value, "frozen": torch.nn.Parameter(torch.ones(2), requires_grad=False)})
+    for framework in others:
+        with pytest.raises(ckpress.UnsupportedError, match="no other framework has it|nothing installed here has"):
+            ckpress.load(path, framework=framework)
+    assert type(ckpress.load(path)["frozen"]) is torch.nn.Parameter
+
+
+def test_a_frozen_parameter_as_an_array(path):
+    ckpress.save(path, {"frozen": torch.nn.Parameter(torch.ones(2), requires_grad=False)})
+    assert same(ckpress.load(path, framework="numpy")["frozen"], np.ones(2, "f4"))
+    assert ckpress.load(path, framework="buffer")["frozen"].tolist() == [1, 1]
+
+
 @pytest.mark.parametrize("dtype", [np.dtype("f4"), np.dtype("?"), np.dtype("c8"), np.dtype(ml_dtypes.bfloat16)], ids=str)
 @pytest.mark.parametrize("first", [0, 1])
 def test_torch_and_numpy_over_the_same_memory(path, dtype, first):
