@@ -280,11 +280,11 @@ class Checkpointer:
         else:
             taken = self._save_judged(self._guard, step, collector, key, wait, numbers, config)
         del bound  # its memory was in use until here
-        self._tell()
         if taken:
             self._saves += 1
             unsaid = not final and collector.lossy_possible and self._may_end_lossless()
             self._last = (step, fingerprint(self._objects) if unsaid else [], numbers)
+        self._tell()
         return bool(taken)
 
     def _save_together(self, step: int, metrics: Mapping[str, float] | None, final: bool, key: bool, wait: bool, objects: Mapping[str, Any]) -> bool:
@@ -316,7 +316,7 @@ class Checkpointer:
         if text and text != self._told:
             self._told = text
             warnings.warn(f"ckpress: {text}", RuntimeWarning, stacklevel=4)
-        if self._saves == 2 and self._from_scratch:
+        if self._saves == 3 and self._from_scratch:
             self._from_scratch = False  # once is enough
             if (text := hardly_moved(self._place, self._profile)) is not None:
                 warnings.warn(f"ckpress: {text}", RuntimeWarning, stacklevel=4)
