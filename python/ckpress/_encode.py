@@ -266,6 +266,8 @@ class Encoder:
         assert torch is not None
         layout = str(t.layout).removeprefix("torch.")
         if layout in _SPARSE_PARTS:
+            if as_ in (_core.AS_TORCH_PARAMETER, _core.AS_TORCH_REQUIRES_GRAD):
+                raise refuse(show(path), "cannot save a sparse tensor that requires gradients: it would come back without. Save its detach()")
             self._sparse(t, layout, path, how)
         elif t.is_quantized:
             self._quantized(t, path, how)

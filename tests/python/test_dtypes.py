@@ -145,6 +145,14 @@ def test_a_state_of_many_dimensions(path):
     assert same(through(path, a), a)
 
 
+@pytest.mark.parametrize("wrap", [torch.nn.Parameter, lambda t: t.requires_grad_()])
+def test_sparse_tensors_with_gradients_are_refused(path, wrap):
+    t = torch.eye(3).to_sparse()
+    with pytest.raises(ckpress.UnsupportedError, match=r"\['k'\]: cannot save a sparse tensor that requires gradients"):
+        ckpress.save(path, {"k": wrap(t)})
+    ckpress.save(path, {"k": t.detach()})
+
+
 def test_no_framework_has_it(path):
     ckpress.save(path, {"a": np.arange(3, dtype="g")})
     with pytest.raises(ckpress.UnsupportedError, match="f128"):
