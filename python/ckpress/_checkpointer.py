@@ -8,30 +8,27 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from . import _core, _rng
 from ._arguments import close_quietly, floats, names_of
 from ._coding import OptimizerStates, Profile, coding, whole
 from ._collect import Collector, rounding_of
-from ._decode import parse
 from ._dynaquant import Bound, Config, DynaQuant
 from ._file import PathLike
-from ._group import Division, Talk, check_writers, status_of, too_few, written_by
+from ._group import Division, Talk, status_of, written_by
 from ._guard import Guard, Measured
 from ._names import Attr
 from ._notes import hardly_moved, nothing_to_restore, passed_over
-from ._plan import Plan
 from ._retention import rules
-from ._restore import Restorer, check_object_name, class_of, fingerprint, kind_of, saved_form
+from ._restore import LAYOUT, check_object_name, class_of, fingerprint, kind_of, planned, saved_form
 from ._search import Planner, guard_for
 from ._signals import Signals
 from ._stats import Log, figures, memory_of
 from ._url import Storage, Store, outlive, place
-from .errors import CorruptError, Error, InvalidError, LimitError, NotFoundError, make
+from .errors import Error, InvalidError, LimitError, NotFoundError, make
 
-LAYOUT = 1  # of the tree's root, as save() writes it
 RESERVED = ("step", "rng", "ckpress")
 STEP_MAX = (1 << 63) - 1
 
@@ -177,7 +174,8 @@ class Checkpointer:
         self._told = ""
         self._log: Log | None = None
         self._from_scratch = base is None and profile in ("resume", "small")  # as far as is known; a restore says otherwise
-        self._last: tuple[int, bool, list[Any], dict[str, float]] | None = None  # step, final, fingerprint of the live tensors, metrics: of the last save
+        # Step, fingerprint of the live tensors ([]: it needs no lossless one after it, or nobody can tell), metrics: of the last save.
+        self._last: tuple[int, list[Any], dict[str, float]] | None = None
         self.values: dict[str, Any] = {}
         self.restored: dict[str, Any] | None = None
         every_key = whole("key_every", key_every, 1, 4096)
@@ -282,10 +280,11 @@ class Checkpointer:
         else:
             taken = self._save_judged(self._guard, step, collector, key, wait, numbers, config)
         del bound  # its memory was in use until here
-        self._tell()
         if taken:
             self._saves += 1
-            self._last = (step, final, [] if final or not self._may_end_lossless() else fingerprint(self._objects), numbers)
+            unsaid = not final and collector.lossy_possible and self._may_end_lossless()
+            self._last = (step, fingerprint(self._objects) if unsaid else [], numbers)
+        self._tell()
         return bool(taken)
 
     def _save_together(self, step: int, metrics: Mapping[str, float] | None, final: bool, key: bool, wait: bool, objects: Mapping[str, Any]) -> bool:
@@ -317,7 +316,7 @@ class Checkpointer:
         if text and text != self._told:
             self._told = text
             warnings.warn(f"ckpress: {text}", RuntimeWarning, stacklevel=4)
-        if self._saves == 2 and self._from_scratch:
+        if self._saves == 3 and self._from_scratch:
             self._from_scratch = False  # once is enough
             if (text := hardly_moved(self._place, self._profile)) is not None:
                 warnings.warn(f"ckpress: {text}", RuntimeWarning, stacklevel=4)
@@ -436,7 +435,7 @@ class Checkpointer:
         All or nothing: names, dtypes and shapes are compared first and every hash of the whole chain is checked before a live tensor is
         written; when it fails, live tensors have the bits they had. Tensors are copied into the live ones; none is cast. Random states
         are set last. dicts, lists, sets and deques are changed in place, and modules, optimizers and the parameters of optimizers in them as if
-        they had names of their own; immutable plain values are in :attr:`values` afterwards.
+        they had names of their own; so are tensors in dicts and lists (but those that are a registered module's, too: there the container gets new ones); immutable plain values are in :attr:`values` afterwards.
 
         Args:
             step: finished steps of the wanted checkpoint; None: the newest valid one, with a warning for each cause that made it pass over
@@ -466,7 +465,7 @@ class Checkpointer:
                 self._objects = together
                 return None
             try:
-                done = self._restore_from(ck, dict(objects), strict) if self._talk is None else self._restore_together(ck, dict(objects), strict)
+                done = self._restore_from(ck, dict(objects), strict)
                 self._adopt(ck)
                 self.restored = ck.info()
                 self._from_scratch = False
@@ -494,15 +493,19 @@ class Checkpointer:
             warnings.warn(f"ckpress: {ck.info()['name']}: {dropped}", RuntimeWarning, stacklevel=3)
         return ck
 
-    def _restore_together(self, ck: Any, objects: dict[str, Any], strict: bool) -> int:
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        """In a group the block fails on all ranks or on none, before any of them goes on."""
+        if self._talk is None:
+            yield
+            return
         try:
-            done = self._restore_from(ck, objects, strict)
+            yield
         except BaseException as e:
             with contextlib.suppress(Error):
                 self._run.agree(*status_of(e))
             raise
         self._run.agree(0, "")
-        return done
 
     def _adopt(self, ck: Any) -> None:
         """The restore has succeeded, and must not seem to have failed only because the next save will be larger."""
@@ -512,32 +515,12 @@ class Checkpointer:
             warnings.warn(f"ckpress: restored, but the next checkpoint cannot be a delta against it: {e}", RuntimeWarning, stacklevel=3)
 
     def _restore_from(self, ck: Any, objects: dict[str, Any], strict: bool) -> int:
-        nodes = ck.tree()
-        raw: Any = parse(nodes, len(ck)) if nodes else None
-        try:
-            meta = raw["ckpress"]
-            kinds, done, layout = dict(meta["kinds"]), raw["step"], meta["layout"]
-            classes = dict(meta.get("classes", {}))  # early checkpoints note none
-        except (TypeError, KeyError, ValueError):
-            raise make(CorruptError, f"{ck.info()['name']}: was not saved by a Checkpointer") from None
-        if layout != LAYOUT or type(done) is not int:
-            raise make(CorruptError, f"{ck.info()['name']}: a tree of layout {layout!r}, known is {LAYOUT}")
-        check_writers(meta, ck.info(), self._talk, self._division)
-        plan = Plan(ck, strict)
         values: dict[str, Any] = {}
-        restorer = Restorer(plan, objects, values)
-        plan.missing += [name for name in objects if name not in kinds]
-        plan.unexpected += [name for name in kinds if name not in objects]
-        for name in objects:
-            if name in kinds:
-                restorer.add(name, raw[name], kinds[name], classes.get(name))
-        if self._rng and self._talk is not None and (text := too_few(ck.info(), self._talk)):
-            warnings.warn(text, RuntimeWarning, stacklevel=5)
-        elif self._rng and "rng" in raw:
-            state = plan.fresh(raw["rng"])
-            before = _rng.get()
-            plan.step(lambda: _rng.put(state()), lambda: _rng.put(before))
-        plan.run(self._threads)
+        with self._together():
+            plan, done = planned(ck, objects, strict, values, self._rng, self._talk, self._division)
+            plan.prepare(self._threads)
+        with self._together():
+            plan.apply(self._threads)
         self.values = values
         return done
 
@@ -548,7 +531,7 @@ class Checkpointer:
 
         A lossy run should end with lossless weights. ``save(step, final=True)`` says so; without it close() makes that save itself, under
         the last save's step and with its metrics, if ``final_on_close`` is set and the live tensors are still those of the last save. If training went on
-        after it, nothing is saved: no step would be right for it. Nothing is saved either when a ``with`` block ends by an exception.
+        after it, or no registered module tells whether it did, nothing is saved: no step would be right for it. Nothing is saved either when a ``with`` block ends by an exception.
         The copy in shared memory goes (``memory``); it stays after an exception, and where nothing was closed.
         """
         with self._lock:
@@ -556,8 +539,8 @@ class Checkpointer:
                 return
             in_order = False
             try:
-                if self._final_is_due() and self._last is not None:
-                    self._save_final(self._last[0], self._last[3])
+                if self._last is not None and self._final_is_due():
+                    self._save_final(self._last[0], self._last[2])
                 self._tell_log(last=True)
                 in_order = True
             finally:
@@ -567,7 +550,7 @@ class Checkpointer:
         return self._profile != "lossless" and self._final_on_close and self._talk is None
 
     def _final_is_due(self) -> bool:
-        return self._may_end_lossless() and self._last is not None and not self._last[1] and self._last[2] == fingerprint(self._objects)
+        return self._last is not None and bool(self._last[1]) and self._last[1] == fingerprint(self._objects)
 
     def _save_final(self, step: int, metrics: dict[str, float]) -> None:
         try:

@@ -57,7 +57,8 @@ class Collector(Encoder):
         self.second_moments = False  # Adam's v of some parameter is among them
         self.lossy_possible = False  # some tensor may be coded lossily
         self.special += [(is_module, self._module), (is_optimizer, self._optimizer)]
-        self.lossy: list[tuple[Any, int]] = []  # parameters that may be coded lossily, and their index
+        self.lossy: list[tuple[Any, int]] = []  # parameters that training may have coded lossily, and their index
+        self.changed: list[tuple[Any, int]] = []  # others that may come back otherwise: copies of masters, averages, those that have a step of their own
         self._adam: list[tuple[str, float, float, int]] = []
         self._places: set[int] = set()  # where what is saved lies
         self._saved: dict[str, Any] = {}  # tensors of torch, by name
@@ -176,8 +177,9 @@ class Collector(Encoder):
         copy = weight and self._lossy_moments and t.requires_grad and self.context.trained is not None and not lossy and t.dtype in (torch.bfloat16, torch.float16)
         role = _core.COPY if copy else _core.WEIGHT if weight else _core.OTHER
         index = self.torch_leaf(t, path, _core.AS_TORCH, name=name, role=role, lossless=not (lossy or copy))
-        if lossy and index is not None:
-            self.lossy.append((t, index))
+        named = name in self._stepped or (bool(path) and path[0] in self._averages)
+        if index is not None and (lossy or copy or (weight and named)):
+            (self.lossy if lossy else self.changed).append((t, index))
 
     # ---- optimizers ----
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import collections
+import ctypes
 import io
 import sys
 from collections.abc import Callable
@@ -17,7 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _core, _dtypes
+from ._views import is_ndarray, numpy_module
 from .errors import CorruptError, UnsupportedError, make
+
+
+#: In no file: what Python's own buffers are made of, whatever the framework of all else.
+AS_BUFFER = -1
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,9 @@ class _Parser:
                 raise _corrupt(f"names tensor {node[1]} of {self._count}")
             return Leaf(node[1], node[2])
         if kind == _core.NAMED:
-            return Named(_text(node[1], "a type name"), self.value())
+            name = _text(node[1], "a type name")
+            value = self.value()
+            return Named(name, _in_a_buffer(value) if name in ("array.array", "memoryview") else value)
         raise _corrupt(f"a node of unknown type {kind}")
 
     def _sequence(self, kind: int, count: int) -> Any:
@@ -127,6 +135,11 @@ class _Parser:
         if len(out) != count:
             raise _corrupt("a dict with a key twice")
         return out
+
+
+def _in_a_buffer(value: Any) -> Any:
+    """(format, elements)."""
+    return tuple(Leaf(v.index, AS_BUFFER) if isinstance(v, Leaf) else v for v in value) if type(value) is tuple else value
 
 
 def _torch_size(items: list[Any]) -> Any:
@@ -260,13 +273,21 @@ def _named(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
 
 def _ordered_dict(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     inner, attrs = build(obj.value, leaf)
-    out = collections.OrderedDict(inner)
+    return _with_attributes(collections.OrderedDict(inner), attrs)
+
+
+def bad_attribute(name: Any, cls: type) -> bool:
+    """Attributes are data only: no name of the class itself is covered, and none that an interpreter or a library looks for by itself (numpy takes the
+    address in ``__array_interface__`` for its word)."""
+    return not isinstance(name, str) or name.startswith("__") or hasattr(cls, name)
+
+
+def _with_attributes(obj: Any, attrs: Any) -> Any:
     for name, value in attrs.items():
-        # Data only: a name of the class itself must not be covered.
-        if not isinstance(name, str) or hasattr(collections.OrderedDict, name):
+        if bad_attribute(name, type(obj)):
             raise ValueError("bad attribute")
-        setattr(out, name, value)
-    return out
+        setattr(obj, name, value)
+    return obj
 
 
 _FACTORIES = {"list": list, "dict": dict, "int": int, "float": float, "set": set, "str": str, "bool": bool, "tuple": tuple, None: None}
@@ -282,22 +303,39 @@ def _deque(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     return collections.deque(items, maxlen)
 
 
-def _buffer_bytes(value: Any) -> bytes:
-    if hasattr(value, "tobytes"):
-        return bytes(value.tobytes())
-    return bytes(value)
+_CTYPES: dict[str, Any] = {
+    "?": ctypes.c_bool, "c": ctypes.c_char, "b": ctypes.c_byte, "B": ctypes.c_ubyte, "h": ctypes.c_short, "H": ctypes.c_ushort, "i": ctypes.c_int, "I": ctypes.c_uint,
+    "l": ctypes.c_long, "L": ctypes.c_ulong, "q": ctypes.c_longlong, "Q": ctypes.c_ulonglong, "f": ctypes.c_float, "d": ctypes.c_double,
+}  # fmt: skip
+
+
+def shaped(flat: memoryview, fmt: str, shape: tuple[int, ...]) -> memoryview:
+    """Bytes as elements of a format, in a shape.
+
+    Raises:
+        ValueError: there is no such buffer.
+    """
+    if len(shape) == 1:
+        return flat.cast(fmt)  # type: ignore[call-overload,no-any-return]
+    if 0 not in shape:
+        return flat.cast(fmt, shape)  # type: ignore[call-overload,no-any-return]
+    try:  # cast() makes none that is empty; one of ctypes names the byte order
+        kind = _CTYPES[fmt]
+        for extent in reversed(shape):
+            kind = kind * extent
+        return memoryview(kind())
+    except (KeyError, OverflowError) as e:
+        raise ValueError(f"no buffer of format {fmt!r} and shape {shape}") from e
 
 
 def _array(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     code, data = build(obj.value, leaf)
-    return array.array(code, _buffer_bytes(data))
+    return array.array(code, memoryview(data).tobytes())
 
 
 def _memoryview(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     fmt, data = build(obj.value, leaf)
-    shape = tuple(data.shape)
-    flat = memoryview(_buffer_bytes(data))
-    return flat.cast(fmt) if len(shape) == 1 else flat.cast(fmt, shape)
+    return shaped(memoryview(memoryview(data).tobytes()), fmt.lstrip("=<"), tuple(data.shape))  # early files name the byte order, which is the native one
 
 
 def _counter(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
@@ -308,22 +346,35 @@ def _bytes_io(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     return io.BytesIO(build(obj.value, leaf))
 
 
+def _elsewhere(*parts: Any) -> bool:
+    """Whether some are of another framework than torch: what is torch's alone cannot be made of them."""
+    return any(isinstance(t, memoryview) or is_ndarray(t) for t in parts)
+
+
+def _torch_for(name: str, *parts: Any) -> Any:
+    """torch, which has read the parts of what it alone has."""
+    torch = sys.modules.get("torch")
+    if torch is None or _elsewhere(*parts):
+        raise make(UnsupportedError, f"state tree: a {name[:80]} is torch's: no other framework has it")
+    return torch
+
+
 def _parameter(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     data = build(obj.value, leaf)
     torch = sys.modules.get("torch")
-    return data if torch is None else torch.nn.Parameter(data, requires_grad=False)
+    return data if torch is None or _elsewhere(data) else torch.nn.Parameter(data, requires_grad=False)
 
 
 def _torch_dtype(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
     dtype, data = build(obj.value, leaf)
+    _torch_for(f"tensor of {dtype}", data)
     return data.view(dtype)
 
 
 def _sparse(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
-    import torch
-
     layout = obj.name.removeprefix("torch.")
     v = build(obj.value, leaf)
+    torch = _torch_for(f"tensor of {layout}", *v.values())
     size = torch.Size(v["size"])
     # Their invariants (indices in range, compressed pointers in order) are checked: kernels trust them.
     if layout == "sparse_coo":
@@ -334,9 +385,8 @@ def _sparse(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
 
 
 def _quantized(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
-    import torch
-
     scale, values = build(obj.value, leaf)
+    torch = _torch_for("quantized tensor", values, *scale.values())
     plain = {torch.qint8: torch.int8, torch.quint8: torch.uint8, torch.qint32: torch.int32}
     dtype = {v: k for k, v in plain.items()}[values.dtype]
     if "axis" in scale:
@@ -354,19 +404,20 @@ def _subclass(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
 
 
 def unflatten(parts: Flattened) -> Any:
-    """The tensor of a class that is *already* imported; the parts as they are when it is not: a file never causes an import."""
+    """The tensor of a class that is *already* imported; the parts as they are when it is not, or not of torch: a file never causes an import."""
     torch = sys.modules.get("torch")
     module, _, name = parts.cls.rpartition(".")
     cls = getattr(sys.modules.get(module), name, None)
-    if torch is None or not (isinstance(cls, type) and issubclass(cls, torch.Tensor) and hasattr(cls, "__tensor_unflatten__")):
+    if torch is None or _elsewhere(*parts.inner.values()) or not (isinstance(cls, type) and issubclass(cls, torch.Tensor) and hasattr(cls, "__tensor_unflatten__")):
         return parts
     return cls.__tensor_unflatten__(parts.inner, parts.context, torch.Size(parts.size), parts.stride)
 
 
 def _odd_ndarray(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
-    import numpy
-
+    numpy = numpy_module()
     descr, shape, data = build(obj.value, leaf)
+    if numpy is None or not is_ndarray(data):
+        raise make(UnsupportedError, "state tree: an array of dates, strings, records or another byte order is numpy's: no other framework has it")
     dtype = numpy.lib.format.descr_to_dtype(descr)
     if dtype.hasobject or dtype.itemsize == 0:
         raise ValueError("dtype")
@@ -377,9 +428,8 @@ def _odd_ndarray(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
 
 
 def _storage(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
-    import torch
-
     cls, data = build(obj.value, leaf)
+    torch = _torch_for("storage", data)
     raw = data.untyped_storage()
     return raw if cls == "UntypedStorage" else torch.storage.TypedStorage(wrap_storage=raw, dtype=data.dtype, _internal=True)
 
@@ -409,15 +459,9 @@ def _meta(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
 
 
 def _attributes(obj: Named, leaf: Callable[[Leaf], Any]) -> Any:
-    """A tensor with attributes: data only, no name that the class has."""
-    import torch
-
     tensor, _, attrs = build(obj.value, leaf)
-    for name, value in attrs.items():
-        if not isinstance(name, str) or hasattr(torch.Tensor, name):
-            raise ValueError("bad attribute")
-        setattr(tensor, name, value)
-    return tensor
+    _torch_for("tensor with attributes", tensor)
+    return _with_attributes(tensor, attrs)
 
 
 _TYPES = {t.__name__: t for t in (int, float, complex, bool, str, bytes, bytearray, list, tuple, dict, set, frozenset, object)}

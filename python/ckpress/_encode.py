@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _core, _dtypes
+from ._decode import bad_attribute, shaped
 from ._names import Names, Path, join, show
 from ._views import Coded, View, buffer_view, is_ndarray, is_torch_tensor, numpy_module, numpy_view, refuse, torch_module, torch_view
 from .errors import LimitError, make
@@ -153,6 +154,8 @@ class Encoder:
         if not vars(v):
             self._dict(_core.ORDERED_DICT, v, path)
             return
+        if bad := [name for name in vars(v) if bad_attribute(name, collections.OrderedDict)]:
+            raise refuse(f"{show(path)}.{bad[0]}", "cannot save an attribute of that name: it would change what others take an OrderedDict for")
         self.state.put_data(_core.NAMED, b"collections.OrderedDict")
         self.state.put(_core.TUPLE, 2)
         self._dict(_core.ORDERED_DICT, v, path)
@@ -233,10 +236,16 @@ class Encoder:
         self.leaf(buffer_view(v, show(path)), path, _core.AS_NUMPY)
 
     def _memoryview(self, v: Any, path: Path) -> None:
+        view = buffer_view(v, show(path))
+        fmt = v.format.lstrip("=<")  # the native order; cast() knows no other
+        try:
+            shaped(memoryview(b""), fmt, view.shape if 0 in view.shape else (0,))
+        except ValueError as e:
+            raise refuse(show(path), f"cannot save a memoryview: {e}") from None
         self.state.put_data(_core.NAMED, b"memoryview")
         self.state.put(_core.TUPLE, 2)
-        self.value(v.format, path)
-        self.leaf(buffer_view(v, show(path)), path, _core.AS_NUMPY)
+        self.value(fmt, path)
+        self.leaf(view, path, _core.AS_NUMPY)
 
     def _torch_tensor(self, t: Any, path: Path) -> None:
         torch = torch_module()
@@ -257,6 +266,8 @@ class Encoder:
         assert torch is not None
         layout = str(t.layout).removeprefix("torch.")
         if layout in _SPARSE_PARTS:
+            if as_ in (_core.AS_TORCH_PARAMETER, _core.AS_TORCH_REQUIRES_GRAD):
+                raise refuse(show(path), "cannot save a sparse tensor that requires gradients: it would come back without. Save its detach()")
             self._sparse(t, layout, path, how)
         elif t.is_quantized:
             self._quantized(t, path, how)

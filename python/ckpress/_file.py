@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Union
 from . import _core
 from ._coding import OptimizerStates, Profile, coding, whole
 from ._collect import Collector, rounding_of
-from ._decode import Leaf, Named, build, leaves, parse
+from ._decode import AS_BUFFER, Leaf, Named, build, leaves, parse
 from ._lazy import LazyTensor
 from ._tensors import builder, check_framework, read_all
 from ._url import Storage, Store, is_url, local, place, run_and_step
@@ -251,7 +251,7 @@ class File(Mapping[str, LazyTensor]):
 
     def _as(self) -> dict[int, int]:
         if self._kinds is None:
-            self._kinds = {leaf.index: leaf.as_ for leaf in leaves(self._raw())}
+            self._kinds = {leaf.index: leaf.as_ if leaf.as_ != AS_BUFFER else _core.AS_NUMPY for leaf in leaves(self._raw())}
         return self._kinds
 
     def load(self, *, device: Any = None, threads: int = 0) -> Any:

@@ -109,7 +109,7 @@ class Guard:
         live = decoded = math.nan
         tries, lossless = 0, False
         try:
-            copies, places = copies_of(objects, collector.lossy)
+            copies, places = copies_of(objects, collector.lossy + collector.changed)
             live = loss_of(self._eval, copies)
             while True:
                 read_staged(run, places)

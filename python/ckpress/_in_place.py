@@ -11,7 +11,7 @@ from typing import Any
 from ._context import is_module, is_optimizer
 from ._decode import Leaf, Named
 from ._views import is_ndarray, is_torch_tensor, torch_module
-from .errors import mismatch
+from .errors import MismatchError, mismatch
 
 _CONTAINERS = (dict, list, set, collections.deque, bytearray, array.array)
 _ARRAY, _TENSOR = "array", "tensor"
@@ -55,7 +55,7 @@ def fill(obj: Any, value: Any) -> Any:
     elif base is collections.deque:
         obj.clear()
         obj.extend(value)
-    elif base in (list, bytearray, array.array):
+    elif base is list:
         obj[:] = value
     else:
         return value
@@ -67,15 +67,25 @@ def is_array(obj: Any) -> bool:
     return _base(obj) in (_ARRAY, _TENSOR)
 
 
+def is_buffer(obj: Any) -> bool:
+    """Memory that somebody may be looking at: then it takes nothing of another length."""
+    return _base(obj) in (bytearray, array.array)
+
+
 def put(obj: Any, value: Any, name: str) -> None:
-    """Elements into a live array or tensor that is not plain memory (sparse, quantized, dates ...).
+    """Elements into a live array or tensor that is not plain memory (sparse, quantized, dates ...), or into a buffer.
 
     Raises:
-        MismatchError: another dtype, shape or layout.
+        MismatchError: another dtype, shape or layout; a buffer of another length whose memory is in use.
     """
     if _kind(obj) != _kind(value):
-        why = f"{name} ({' '.join(map(str, _kind(value)))} saved, {' '.join(map(str, _kind(obj)))} here)"
-        raise mismatch(f"nothing was restored; 1 of another kind, dtype or shape: {why}", [], [], [why])
+        raise _refused(f"{name} ({' '.join(map(str, _kind(value)))} saved, {' '.join(map(str, _kind(obj)))} here)")
+    if is_buffer(obj):
+        try:
+            obj[:] = value
+        except BufferError as e:
+            raise _refused(f"{name} ({len(value)} elements saved, {len(obj)} here: {e})") from None
+        return
     if is_ndarray(obj):
         obj[...] = value
         return
@@ -85,12 +95,18 @@ def put(obj: Any, value: Any, name: str) -> None:
         obj.copy_(value)
 
 
+def _refused(why: str) -> MismatchError:
+    return mismatch(f"nothing was restored; 1 of another kind, dtype or shape: {why}", [], [], [why])
+
+
 def _kind(obj: Any) -> tuple[Any, ...]:
+    if is_buffer(obj):
+        return _base(obj).__name__, getattr(obj, "typecode", "")
     return (getattr(obj, "layout", ""), obj.dtype, list(obj.shape)) if is_ndarray(obj) or is_torch_tensor(obj) else (type(obj).__name__,)
 
 
 def copy_of(obj: Any) -> Any:
-    return obj.copy() if is_ndarray(obj) else obj.detach().clone()
+    return obj[:] if is_buffer(obj) else obj.copy() if is_ndarray(obj) else obj.detach().clone()
 
 
 def holds_live(obj: Any, stepped: set[int], depth: int = 0) -> bool:

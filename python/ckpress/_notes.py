@@ -101,7 +101,11 @@ def _kind(shard: str) -> str:
 
 def hardly_moved(place: str | Store, profile: str) -> str | None:
     """Of a run's first two saves, whose weights have moved by less than training from scratch moves them."""
-    movement = next((e["settings"].get("movement") for e in reversed(_core.list_run(place)) if e["settings"]), None)
+    try:
+        rows = _core.list_run(place)
+    except Error:  # it is for a hint only
+        return None
+    movement = next((row["settings"].get("movement") for row in reversed(rows) if row["settings"]), None)
     if movement is None or movement >= HARDLY:
         return None
     return (

@@ -4,6 +4,7 @@
 Order: (1) every name, dtype and shape is compared; (2) values for objects that load themselves are read into fresh memory; (3) those
 objects load, each with its former state kept to go back to; (4) the live tensors are read in place by one call that writes nothing
 unless every hash has been checked, from files kept in memory where they fit; (5) assignments that cannot fail. A failure in (3) or (4) takes back what (3) did.
+Once (4) has written there is no way back: signals whose handlers might raise wait for the end of (5), as they do while something is taken back.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from . import _dtypes
 from ._decode import Leaf, build, leaves
+from ._signals import Held
 from ._tensors import builder, read_all
 from ._views import is_torch_tensor, torch_module
 from .errors import LimitError, NoMemoryError, PartlyWrittenError, mismatch
@@ -58,12 +60,14 @@ class Plan:
         self.mismatched: list[str] = []
         self._targets: list[tuple[Leaf, Any, str]] = []
         self._where: dict[Any, tuple[int, str]] = {}
+        self.memory: set[int] = set()  # what live tensors of torch that are restored in place lie in
         self._fresh: list[Leaf] = []
         self._made: dict[int, Any] = {}
         self._steps: list[Step] = []
         self._last: list[Step] = []
         self._finals: list[Callable[[], Any]] = []
         self._values: list[_Value] = []
+        self._holding: list[Any] = []  # something, as soon as signals must wait: live tensors are new, or are being taken back
 
     # ---- planning ----
 
@@ -93,9 +97,10 @@ class Plan:
         if live.device.type == "meta":
             self.mismatched.append(f"{label} (a meta tensor has no memory to restore into)")
             return
-        if live.numel() > 1 and any(n > 1 and s == 0 for n, s in zip(live.shape, live.stride())):
+        if elements_share(live):
             self.mismatched.append(f"{label} (elements share memory, as expand() makes them)")
             return
+        self.memory.add(memory_of(live))
         if live.device.type != "cpu" or live.is_conj() or live.is_neg():
             self._by_copy(leaf, live)
             return
@@ -164,6 +169,11 @@ class Plan:
 
     def run(self, threads: int) -> None:
         """Checks, reads and applies."""
+        self.prepare(threads)
+        self.apply(threads)
+
+    def prepare(self, threads: int) -> None:
+        """All that can be known to fail before anything live is touched, but for the proof of what is read in place."""
         self.check()
         if self._targets:
             self._hold()
@@ -172,6 +182,12 @@ class Plan:
         leaf = builder(self._made)
         for value in self._values:
             value.built = build(value.raw, leaf)
+
+    def apply(self, threads: int) -> None:
+        with Held(self._holding):
+            self._apply(threads)
+
+    def _apply(self, threads: int) -> None:
         undo: list[Callable[[], Any]] = []
         try:
             for step in [*self._steps, *self._last]:
@@ -179,6 +195,7 @@ class Plan:
                 step.apply()
             self._read_in_place(threads)
         except BaseException:
+            self._holding.append(None)
             for back in reversed(undo):
                 with contextlib.suppress(Exception):  # what has just refused a state may refuse its own: the others go back all the same
                     back()
@@ -197,7 +214,7 @@ class Plan:
         """The one moment in which a live tensor could be left half written. With the files in memory nothing can go wrong in it; where
         they are too large for that, a disk that fails just then is told with all names."""
         try:
-            self.ck.read(targets, threads)
+            self._holding.extend(map(self.ck.read, [targets], [threads]))  # no handler of a signal runs between the read and its note
         except PartlyWrittenError as e:
             e.tensors = [label for _, _, label in self._targets]
             raise
@@ -215,7 +232,19 @@ class Plan:
             targets.append((leaf.index, info["dtype"], info["shape"], strides, pointer))
         if targets:
             self._read(targets, threads)
+        else:
+            self._holding.append(None)
         _tell_autograd([live for _, live, _ in self._targets if is_torch_tensor(live)])
+
+
+def elements_share(t: Any) -> bool:
+    """Whether elements of a tensor lie where others do, as expand() makes them."""
+    return t.numel() > 1 and any(n > 1 and s == 0 for n, s in zip(t.shape, t.stride()))
+
+
+def memory_of(t: Any) -> int:
+    """The same for all views of one storage."""
+    return int(t.untyped_storage().data_ptr())
 
 
 def _tell_autograd(tensors: list[Any]) -> None:

@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 import copy
+import functools
 import random
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from . import _rng
 from ._context import Context, Entry, is_module, is_optimizer, keeps_more, module_entries
-from ._decode import Leaf, Named
-from ._in_place import copy_of, fill, holds_live, is_array, is_live, parameters_in, put, same_plain, strange
+from ._decode import Leaf, Named, parse
+from ._group import Division, Talk, check_writers, too_few
+from ._in_place import copy_of, fill, holds_live, is_array, is_buffer, is_live, parameters_in, put, same_plain, strange
 from ._names import strip_wrappers
-from ._plan import Plan
+from ._plan import Plan, elements_share, memory_of
 from ._views import is_ndarray, is_torch_tensor, numpy_module, torch_module
-from .errors import InvalidError, make, mismatch
+from .errors import CorruptError, InvalidError, make, mismatch
+
+LAYOUT = 1  # of a run's trees, as Checkpointer writes them
 
 
 def kind_of(obj: Any) -> str:
@@ -107,6 +112,15 @@ class Restorer:
         self.objects = objects
         self.values = values
         self.context = Context(objects)
+        self._containers: list[tuple[Any, Any, str, Callable[[Any], Any]]] = []  # live, saved, label, what takes the value
+        self._modules: set[int] = set()  # what parameters and buffers of modules lie in
+        self._filled: dict[Any, int] = {}  # where tensors of containers lie, and what goes there
+
+    def finish(self) -> None:
+        """After all objects: tensors in dicts and lists are read in place, unless they are another object's too, such as a model's own as placeholders."""
+        taken = self._modules | self.plan.memory
+        for obj, raw, label, take in self._containers:
+            self.plan.final(_taker(take, self.plan.fresh(self._kept(obj, raw, label, taken))))
 
     def add(self, name: str, raw: Any, saved_kind: str, saved_class: str | None) -> None:
         """One object and what was saved of it; ``saved_class`` None: not known."""
@@ -130,7 +144,9 @@ class Restorer:
     def _module(self, name: str, module: Any, raw: Any) -> None:
         live = module_entries(module, name)
         self.plan.names(live, raw, name)
-        places = {t.data_ptr() for t in (*module.parameters(), *module.buffers()) if _strided(t)}
+        own = [t for t in (*module.parameters(), *module.buffers()) if _strided(t)]
+        places = {t.data_ptr() for t in own}
+        self._modules |= {memory_of(t) for t in own}
         loose: dict[str, Any] = {}
         for key, entry in live.items():
             if key not in raw:
@@ -306,15 +322,36 @@ class Restorer:
             self.plan.mismatched.append(f"{name} (something else was saved than the {class_of(obj)} that is here)")
         elif hasattr(obj, "__tensor_flatten__") and isinstance(raw, Named) and raw.name == "torch.subclass":
             self._subclass(raw, obj, name)
-        elif is_array(obj):
+        elif is_array(obj) or is_buffer(obj):
             self._array(name, obj, raw)
         else:
-            value = self.plan.fresh(raw)
-            self.plan.final(lambda: self._assign(name, obj, value()))
+            self._containers.append((obj, raw, name, lambda value: self._assign(name, obj, value)))
 
     def _assign(self, name: str, obj: Any, value: Any) -> None:
         """Containers are changed in place, so that the caller's variable sees it; the rest is only in ``values``."""
         self.values[name] = fill(obj, value)
+
+    def _kept(self, obj: Any, raw: Any, label: str, taken: set[int]) -> Any:
+        """What was saved, and in it the live tensors themselves where it is read into them."""
+        leaf = raw.value if isinstance(raw, Named) and raw.name == "torch.nn.Parameter" else raw
+        if isinstance(leaf, Leaf) and self._fillable(obj, leaf, taken):
+            self.plan.in_place(leaf, obj, label)
+            return obj
+        if isinstance(raw, Named) and raw.name in _DICT_AT and type(raw.value) is tuple and len(raw.value) == 2:
+            at = _DICT_AT[raw.name]
+            return Named(raw.name, tuple(self._kept(obj, v, label, taken) if i == at else v for i, v in enumerate(raw.value)))
+        if isinstance(obj, dict) and isinstance(raw, dict):
+            return type(raw)((k, self._kept(obj[k], v, f"{label}/{k}", taken) if k in obj else v) for k, v in raw.items())
+        if isinstance(obj, list) and type(raw) is list:
+            return [self._kept(obj[i], v, f"{label}/{i}", taken) if i < len(obj) else v for i, v in enumerate(raw)]
+        return raw
+
+    def _fillable(self, t: Any, leaf: Leaf, taken: set[int]) -> bool:
+        if not (is_torch_tensor(t) and _strided(t)) or t.device.type == "meta" or elements_share(t) or (t.numel() > 0 and memory_of(t) in taken):
+            return False
+        alias = self.plan.infos[leaf.index]["alias_of"]
+        root = leaf.index if alias is None else alias
+        return t.numel() == 0 or self._filled.setdefault((t.device, t.data_ptr(), t.shape, t.stride()), root) == root  # one placeholder for several
 
     def _array(self, name: str, obj: Any, raw: Any) -> None:
         value = self.plan.fresh(raw)
@@ -339,7 +376,8 @@ class Restorer:
                 if not same_plain(obj[key], raw[key]):
                     self.plan.mismatched.append(f"{label}/{key} (a value in a tuple cannot be changed: use a list)")
             else:
-                self.plan.final(_setter(obj, key, self.plan.fresh(raw[key])))
+                here = obj[key] if not isinstance(obj, dict) or key in obj else None
+                self._containers.append((here, raw[key], f"{label}/{key}", functools.partial(obj.__setitem__, key)))
         if isinstance(obj, dict):
             gone = [key for key in obj if key not in raw and key not in live]
             self.plan.final(lambda: [obj.pop(key) for key in gone])
@@ -395,6 +433,14 @@ def _settle(optimizer: Any) -> None:
     optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})
 
 
+#: Where a NAMED dict has its items.
+_DICT_AT = {"collections.OrderedDict": 0, "collections.defaultdict": 1}
+
+
+def _taker(take: Callable[[Any], Any], make_value: Callable[[], Any]) -> Callable[[], None]:
+    return lambda: take(make_value())
+
+
 def _setter(group: Any, key: Any, make_value: Callable[[], Any]) -> Callable[[], None]:
     def assign() -> None:
         group[key] = make_value()
@@ -423,3 +469,41 @@ def check_object_name(name: str, reserved: tuple[str, ...]) -> None:
     """Raises InvalidError for names that the tree uses itself."""
     if name in reserved:
         raise make(InvalidError, f"an object cannot be named {name!r}: reserved")
+
+
+def planned(ck: Any, objects: dict[str, Any], strict: bool, values: dict[str, Any], rng: bool, talk: Talk | None, division: Division | None) -> tuple[Plan, int]:
+    """The plan of a restore of named objects from a run's checkpoint, and the steps that it has finished.
+
+    Args:
+        values: as of :class:`Restorer`.
+        rng: global random states, too.
+
+    Raises:
+        CorruptError: no Checkpointer has written it. MismatchError: other ranks than these.
+    """
+    nodes = ck.tree()
+    raw: Any = parse(nodes, len(ck)) if nodes else None
+    try:
+        meta = raw["ckpress"]
+        kinds, done, layout = dict(meta["kinds"]), raw["step"], meta["layout"]
+        classes = dict(meta.get("classes", {}))  # early checkpoints note none
+    except (TypeError, KeyError, ValueError):
+        raise make(CorruptError, f"{ck.info()['name']}: was not saved by a Checkpointer") from None
+    if layout != LAYOUT or type(done) is not int:
+        raise make(CorruptError, f"{ck.info()['name']}: a tree of layout {layout!r}, known is {LAYOUT}")
+    check_writers(meta, ck.info(), talk, division)
+    plan = Plan(ck, strict)
+    restorer = Restorer(plan, objects, values)
+    plan.missing += [name for name in objects if name not in kinds]
+    plan.unexpected += [name for name in kinds if name not in objects]
+    for name in objects:
+        if name in kinds:
+            restorer.add(name, raw[name], kinds[name], classes.get(name))
+    restorer.finish()
+    if rng and talk is not None and (text := too_few(ck.info(), talk)):
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
+    elif rng and "rng" in raw:
+        state = plan.fresh(raw["rng"])
+        before = _rng.get()
+        plan.step(lambda: _rng.put(state()), lambda: _rng.put(before))
+    return plan, done

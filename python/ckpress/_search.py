@@ -123,11 +123,13 @@ class Searcher(Guard):
         start = time.perf_counter()
         found = Searched(step, math.nan, math.nan, math.nan, 0, False, 0.0)
         try:
-            copies, places = copies_of(objects, collector.lossy)
+            copies, places = copies_of(objects, collector.lossy + collector.changed)
+            trained = {index for _, index in collector.lossy}
             found.loss_live = loss_of(self._eval, copies)
             self._ranks.begin(copies, [p for p, _ in places])
             staging = _Staging(run, state, config, self._restage, places)
-            self._search(staging, copies, bool(config[6]) or collector.second_moments, found)
+            coded = coded_of([p for p, index in places if index in trained])
+            self._search(staging, coded, copies, bool(config[6]) or collector.second_moments, found)
         except CannotMeasure as e:
             found.lossless = True
             found.config = None
@@ -137,9 +139,8 @@ class Searcher(Guard):
         self.last = found
         return found
 
-    def _search(self, staging: _Staging, copies: dict[str, Any], sensitivity: bool, found: Searched) -> None:
+    def _search(self, staging: _Staging, coded: list[Any], copies: dict[str, Any], sensitivity: bool, found: Searched) -> None:
         near = self._method == "neighbourhood" and self.config is not None
-        coded = coded_of([p for p, _ in staging.places])
         embeddings = embeddings_of(copies) & {id(p) for p in coded}
         sizes = estimate(coded, embeddings)
         search = _core.Search(near, found.loss_live, self._budget, self.config, self._ranks.size, 1, sensitivity, bool(embeddings), sizes)

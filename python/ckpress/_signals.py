@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals that ask for a save."""
+"""Signals that ask for a save, and those that must not cut short what cannot be taken back."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any
 
 
@@ -66,3 +66,57 @@ class Signals:
         elif before != signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
+
+
+class Held:
+    """Signals wait from the moment when there is something in ``since`` to the end of the block: a handler that raises would leave half done what cannot be
+    taken back. Before that moment they do what they always do. In another thread than the main one no handler runs, and nothing is held."""
+
+    def __init__(self, since: Sized) -> None:
+        self._since = since
+        self._before: dict[int, Any] = {}
+        self._came: list[int] = []
+
+    def __enter__(self) -> Held:
+        try:
+            for number in signal.valid_signals():
+                before = signal.getsignal(number)
+                if callable(before):
+                    self._before[number] = before
+                    signal.signal(number, self._on)
+        except ValueError:  # not in the main thread
+            self._put_back()
+        except BaseException:
+            self._put_back()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._put_back()
+        self._pass_on()
+
+    def _put_back(self) -> None:
+        """Each that is back may raise what comes now: the others go back all the same."""
+        try:
+            while self._before:
+                number, before = next(iter(self._before.items()))
+                if signal.getsignal(number) == self._on:
+                    signal.signal(number, before)
+                del self._before[number]
+        except BaseException:
+            self._put_back()
+            raise
+
+    def _pass_on(self) -> None:
+        try:
+            if self._came:
+                signal.raise_signal(self._came.pop(0))
+        finally:
+            if self._came:
+                self._pass_on()
+
+    def _on(self, number: int, frame: Any) -> None:
+        if self._since:
+            self._came.append(number)
+        else:
+            self._before[number](number, frame)

@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import sys
 from typing import Any
 
 from . import _core, _dtypes
-from ._decode import Leaf
+from ._decode import AS_BUFFER, Leaf, shaped
 from .errors import CorruptError, InvalidError, NoMemoryError, PartlyWrittenError, UnsupportedError, from_status, make
 
 #: What ``framework=`` may be; None: as it was saved, else whatever is installed.
 FRAMEWORKS = ("torch", "numpy", "buffer")
 
+_BUFFER_AS = (_core.AS_PYTHON_BYTES, _core.AS_PYTHON_INTS, AS_BUFFER)
 _TORCH_AS = (_core.AS_TORCH, _core.AS_TORCH_PARAMETER, _core.AS_TORCH_REQUIRES_GRAD, _core.AS_SPARSE_PART)
 
 
@@ -50,7 +52,7 @@ def allocate(info: dict[str, Any], as_: int, framework: str | None) -> tuple[Any
         UnsupportedError: no installed framework has the dtype.
         NoMemoryError: there is not that much memory.
     """
-    if as_ in (_core.AS_PYTHON_BYTES, _core.AS_PYTHON_INTS):
+    if as_ in _BUFFER_AS:
         return _buffer(info)
     try:
         for name in _order(as_, framework):
@@ -85,8 +87,9 @@ def _buffer(info: dict[str, Any]) -> tuple[Any, Any]:
     raw = bytearray(info["raw_bytes"])
     fmt: Any = _dtypes.to_buffer(info["dtype"])
     view = memoryview(raw)
-    if fmt is not None and info["numel"] > 0:
-        view = view.cast(fmt, list(info["shape"])) if len(info["shape"]) != 1 else view.cast(fmt)
+    if fmt is not None:
+        with contextlib.suppress(ValueError):  # then bytes
+            view = shaped(view, fmt, tuple(info["shape"]))
     return view, raw
 
 
@@ -117,13 +120,14 @@ def read_all(ck: Any, wanted: list[Leaf], framework: str | None, threads: int) -
     """Reads tensors into fresh memory, all or nothing; aliases share one.
 
     Returns:
-        by index, the object that :func:`allocate` made.
+        by index, the object that :func:`allocate` made, or another framework's over the same memory.
     """
     made: dict[int, Any] = {}
     targets = []
     home: dict[int, int] = {}
-    for leaf in wanted:
-        info = ck.tensor(leaf.index)
+    infos = {leaf.index: ck.tensor(leaf.index) for leaf in wanted}
+    for leaf in sorted(wanted, key=lambda leaf: leaf.as_ in _BUFFER_AS):  # a buffer can be seen in an array, and an array made of no buffer
+        info = infos[leaf.index]
         root = info["alias_of"] if info["alias_of"] is not None else leaf.index
         home[leaf.index] = root
         if root not in made:
@@ -134,7 +138,20 @@ def read_all(ck: Any, wanted: list[Leaf], framework: str | None, threads: int) -
         ck.read(targets, threads)
     except PartlyWrittenError as e:  # memory that nobody has seen: just a read that failed
         raise from_status(-20, "input/output error", e.errno or 0, str(e).partition(": ")[2], e.file, e.tensor, e.offset) from None
-    return {index: made[root] for index, root in home.items()}
+    kinds = {leaf.index: "numpy" if leaf.as_ in _BUFFER_AS else _order(leaf.as_, framework)[0] for leaf in wanted}
+    return {index: _over(made[root], kinds[index], infos[index]) for index, root in home.items()}
+
+
+def _over(obj: Any, kind: str, info: dict[str, Any]) -> Any:
+    """The same memory as a tensor of torch or an array of numpy, where that has the dtype; else as it is."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is None or numpy is None:
+        return obj
+    if kind == "torch" and isinstance(obj, numpy.ndarray) and (dtype := _dtypes.to_torch(info["dtype"])) is not None:
+        return torch.from_numpy(obj.reshape(-1).view(numpy.uint8)).view(dtype).reshape(info["shape"])
+    if kind == "numpy" and isinstance(obj, torch.Tensor) and (dtype := _dtypes.to_numpy(info["dtype"])) is not None:
+        return obj.reshape(-1).view(torch.uint8).numpy().view(dtype).reshape(info["shape"])
+    return obj
 
 
 def alias(obj: Any) -> Any:

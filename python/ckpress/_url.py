@@ -7,6 +7,7 @@ left is for the library to look at (src/objects/send.c).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import inspect
 import math
@@ -108,14 +109,15 @@ class _Worker(threading.Thread):
         super().__init__(name="ckpress-request", daemon=True)
         self.wake = threading.Semaphore(0)
         self.job: _Job | None = None
+        self.doing: _Job | None = None
 
     def run(self) -> None:
         while True:
             self.wake.acquire()
-            job, self.job = self.job, None
-            if job is not None:
-                job.do()
-            del job
+            self.doing, self.job = self.job, None
+            if self.doing is not None:
+                self.doing.do()
+            self.doing = None
             if not _idle.put(self):
                 return
 
@@ -126,6 +128,13 @@ class _Job:
         self.done = threading.Event()
         self.result: Any = None
         self.failed: BaseException | None = None
+        self.given_up = False  # nobody waits for it any more
+
+    @classmethod
+    def without_answer(cls) -> _Job:
+        job = cls(lambda: None)
+        job.failed = _NoAnswer("no answer")
+        return job
 
     def do(self) -> None:
         try:
@@ -171,21 +180,32 @@ class _NoAnswer(TimeoutError):
     pass
 
 
-def within(seconds: float, fn: Callable[[], T]) -> T:
-    """What ``fn`` gives, or :class:`TimeoutError`; then it may still be going on, on a thread that nobody waits for."""
+def within(seconds: float, fn: Callable[[], Any]) -> _Job:
+    """``fn``, done: with what it has given, or its failure. :class:`_NoAnswer` is one; then it may still be going on, on a thread that nobody waits for.
+
+    What is raised here is none of its: a signal's handler has raised it.
+    """
     job = _Job(fn)
     try:
         worker = _idle.take()
     except RuntimeError:  # the interpreter is ending and makes no threads any more
-        return fn()
+        job.do()
+        return job
     worker.job = job
     worker.wake.release()
-    if not job.done.wait(seconds):
-        raise _NoAnswer("no answer")
-    if job.failed is not None:
-        raise job.failed
-    result: T = job.result
-    return result
+    answered = False
+    try:
+        answered = job.done.wait(seconds)
+    finally:
+        job.given_up = not answered
+    return job if answered else _Job.without_answer()
+
+
+def _check_wanted() -> None:
+    """Ends what this thread does if nobody waits for it any more."""
+    job = getattr(threading.current_thread(), "doing", None)
+    if job is not None and job.given_up:
+        raise _NoAnswer("given up")
 
 
 AT_ONCE = 4  # parts of one upload
@@ -342,7 +362,7 @@ class Store:
         elif hasattr(self._fs, "call_s3"):
             self._put_parts(path, data, replace)
         else:
-            self._try("put", lambda fs: self._put_stream(fs, path, data, replace), size)
+            self._try("put", lambda fs: self._put_stream(fs, path, data, size, replace), size)
 
     def list(self, directory: str) -> list[tuple[str, bool]]:
         path = self._path(directory)
@@ -414,10 +434,13 @@ class Store:
         while True:
             tries += 1
             left = max(end - time.monotonic(), 0.01)
-            try:
-                return within(min(left, self._storage.try_seconds + more), lambda: fn(self._file_system()))
-            except Exception as e:
-                failed = FileExistsError("there is an object of that name") if _s3_code(e) in ("PreconditionFailed", "412") else e
+            job = within(min(left, self._storage.try_seconds + more), lambda: fn(self._file_system()))
+            if job.failed is None:
+                result: T = job.result
+                return result
+            if not isinstance(job.failed, Exception):
+                raise job.failed
+            failed = FileExistsError("there is an object of that name") if _s3_code(job.failed) in ("PreconditionFailed", "412") else job.failed
             if what == "put" and self._creates and _knows_no_condition(failed):
                 raise _NoCondition from failed
             if not _may_pass(failed):
@@ -437,13 +460,20 @@ class Store:
             _must_be_new(fs, path)
             fs.pipe_file(path, data)
 
-    def _put_stream(self, fs: Any, path: str, data: Any, replace: bool) -> None:
-        """In whatever parts the file system's own files make."""
+    def _put_stream(self, fs: Any, path: str, data: Any, size: int, replace: bool) -> None:
+        """In whatever parts the file system's own files make. Closing one makes an object of it: only after the last byte, and only while somebody waits for it."""
         if not replace and not self._creates:
             _must_be_new(fs, path)
-        with fs.open(path, "xb" if self._creates and not replace else "wb") as f:
-            for offset in range(0, len(data), WHOLE):
-                f.write(data.read(offset, min(WHOLE, len(data) - offset)))
+        f = fs.open(path, "xb" if self._creates and not replace else "wb")
+        try:
+            for offset in range(0, size, WHOLE):
+                _check_wanted()
+                f.write(data.read(offset, min(WHOLE, size - offset)))
+            _check_wanted()
+            f.close()
+        except BaseException:
+            _discard(f)
+            raise
 
     def _put_parts(self, path: str, data: Any, replace: bool) -> None:
         """S3's multipart upload: each part has tries and a deadline of its own."""
@@ -473,10 +503,16 @@ class Store:
         return {"PartNumber": number, "ETag": done["ETag"]}
 
     def _abort(self, to: Mapping[str, Any]) -> None:
-        try:  # once: what cannot be told now is left to the bucket's own rules
-            within(self._storage.try_seconds, lambda: self._fs.call_s3("abort_multipart_upload", **to))
-        except Exception:
-            pass
+        # Once, and whatever comes of it: what cannot be told now is left to the bucket's own rules.
+        within(self._storage.try_seconds, lambda: self._fs.call_s3("abort_multipart_upload", **to))
+
+
+def _discard(f: Any) -> None:
+    """A file that has not been written to its end: what was uploaded of it goes, and nothing closes it, its finalizer neither."""
+    with contextlib.suppress(Exception):
+        f.discard()
+    with contextlib.suppress(Exception):
+        f.closed = True
 
 
 def _lists_all(fs: Any) -> bool:

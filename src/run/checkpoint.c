@@ -58,6 +58,7 @@ ckp_checkpoint_close(ckp_checkpoint *ck)
     ckpi_fs_free(ck->memory);
     free(ck->unit);
     free(ck->unit_of);
+    free(ck->stage_dir);
     free(ck->run_dir);
     free(ck);
 }
@@ -305,10 +306,10 @@ static ckp_status
 set_place(ckp_checkpoint *ck, const ckpi_place *run, ckp_error *err)
 {
     ck->run_dir = ckpi_strdup(run->name);
+    if (ck->run_dir == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
     ck->on_objects = run->objects != NULL;
-    if (ck->on_objects)
-        ck->objects = *run->objects;
-    return ck->run_dir != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
+    return ck->on_objects ? ckpi_place_copy_objects(&ck->objects, &ck->stage_dir, run->objects, err) : CKP_OK;
 }
 
 /* How it is to be opened, from now on; shards may be NULL. That there is no directory of copies, or one that is not to be trusted, is no failure. */

@@ -26,6 +26,7 @@ struct ckp_checkpoint {
     char name[256];
     char *run_dir;               /* directory, or name of a run in objects; NULL for plain files */
     ckp_objects objects;         /* where the run lies, if on_objects */
+    char *stage_dir;             /* what objects.stage_dir is */
     bool on_objects;
     ckpi_fs *memory;             /* of copies in shared memory; NULL: there is nothing */
     ckpi_buf memory_names;       /* of the chain's copies, each with its NUL */

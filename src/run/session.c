@@ -109,6 +109,9 @@ copy_options(ckp_run *run, const ckp_run_options *opt, ckp_error *err)
 {
     ckp_status st = run->dir != NULL ? ckpi_steps_copy(&run->steps, &opt->coding, err) : ckpi_fail(err, CKP_ENOMEM, "no memory for a path");
     run->opt.coding.steps = run->steps;
+    if (st == CKP_OK && opt->objects != NULL)
+        st = ckpi_place_copy_objects(&run->objects, &run->stage_dir, opt->objects, err);
+    run->opt.objects = opt->objects != NULL ? &run->objects : NULL;
     if (st == CKP_OK && opt->coding.dynaquant != NULL)
         st = ckpi_dynaquant_copy(&run->dynaquant, opt->coding.dynaquant, err);
     run->opt.coding.dynaquant = run->dynaquant;
@@ -170,10 +173,6 @@ new_run(const char *dir, const ckp_run_options *opt)
     run->group = opt->group != NULL ? *opt->group : alone;
     run->opt.group = opt->group != NULL ? &run->group : NULL;
     run->dir = ckpi_strdup(dir);
-    if (opt->objects != NULL) {
-        run->objects = *opt->objects;
-        run->opt.objects = &run->objects;
-    }
     run->opt.coding.dynaquant = NULL;
     run->opt.coding.steps = NULL;
     run->opt.retention = NULL;
@@ -320,6 +319,7 @@ ckp_run_close(ckp_run *run, ckp_error *err)
     ckpi_base_model_free(run->model);
     ckpi_talk_free(run->talk);
     free((char *)(uintptr_t)run->rules.best);
+    free(run->stage_dir);
     free(run->dir);
     free(run);
     return st;

@@ -62,6 +62,7 @@ struct ckp_run {
     int64_t pid;
     char *dir;
     ckp_objects objects;         /* what opt.objects is, if that is not NULL */
+    char *stage_dir;             /* what objects.stage_dir is */
     ckp_run_options opt;
     ckp_tensor_step *steps;      /* owned; what opt.coding.steps is */
     ckpi_settings set;

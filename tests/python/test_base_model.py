@@ -176,6 +176,23 @@ def test_a_model_that_hardly_moves_is_noticed(tmp_path: Path, base: Path, waits:
         assert [("base=" in str(w.message)) for w in caught if "ckpress" in str(w.message)] == [True] * hardly
 
 
+def test_a_hint_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The save has been taken, and must not seem to have failed."""
+
+    def fails(place: str) -> None:
+        raise ckpress.FileError(5, "no answer")
+
+    model, optimizer = fresh()
+    with ckpress.Checkpointer(tmp_path / "run", "resume") as ck:
+        ck.register(model=model, optimizer=optimizer)
+        with monkeypatch.context() as patch:
+            patch.setattr("ckpress._notes._core.list_run", fails)
+            for step in range(1, 4):
+                fine_tune(model, optimizer, 1)
+                assert ck.save(step)
+    assert [row.step for row in ckpress.list_run(tmp_path / "run")] == [1, 2, 3, 3]
+
+
 def test_a_base_that_is_overwritten_is_told(tmp_path: Path, base: Path) -> None:
     model, optimizer = fresh()
     run = tmp_path / "run"

@@ -275,6 +275,20 @@ class TestFinal:
             ck.save(5, model=model, optimizer=optimizer)
         assert len(ckpress.list_run(run)) == 2
 
+    def test_not_where_nobody_can_tell(self, run):
+        """No module is registered by itself: what has been trained since would be saved under an older step."""
+        weights = {"w": torch.randn(100, 100)}
+        with ckpress.Checkpointer(run, "resume", averages=("weights",)) as ck:
+            ck.save(5, weights=weights)
+            weights["w"] += 1
+        assert len(ckpress.list_run(run)) == 1
+
+    def test_not_when_it_was_lossless(self, run):
+        model = training()[0].requires_grad_(False)
+        with ckpress.Checkpointer(run, "resume") as ck:
+            ck.save(5, model=model)
+        assert len(ckpress.list_run(run)) == 1
+
     def test_has_the_metrics(self, run):
         """Without them it would pass for the newest one that has not gone wrong, and the last that really has not would go."""
         model, optimizer, _ = training()

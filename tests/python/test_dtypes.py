@@ -145,6 +145,14 @@ def test_a_state_of_many_dimensions(path):
     assert same(through(path, a), a)
 
 
+@pytest.mark.parametrize("wrap", [torch.nn.Parameter, lambda t: t.requires_grad_()])
+def test_sparse_tensors_with_gradients_are_refused(path, wrap):
+    t = torch.eye(3).to_sparse()
+    with pytest.raises(ckpress.UnsupportedError, match=r"\['k'\]: cannot save a sparse tensor that requires gradients"):
+        ckpress.save(path, {"k": wrap(t)})
+    ckpress.save(path, {"k": t.detach()})
+
+
 def test_no_framework_has_it(path):
     ckpress.save(path, {"a": np.arange(3, dtype="g")})
     with pytest.raises(ckpress.UnsupportedError, match="f128"):
@@ -157,6 +165,54 @@ def test_frameworks(path):
     as_torch, as_numpy, raw = (ckpress.load(path, framework=f) for f in ("torch", "numpy", "buffer"))
     assert all(isinstance(v, torch.Tensor) for v in as_torch.values()) and all(isinstance(v, np.ndarray) for v in as_numpy.values())
     assert raw["t"].tolist() == [[0, 1, 2], [3, 4, 5]] and raw["n"].tolist() == [0, 1, 2, 3]
+
+
+ONLY = {
+    "sparse": (torch.eye(3).to_sparse(), ("numpy", "buffer")),
+    "quantized": (torch.quantize_per_tensor(torch.ones(2), 0.1, 3, torch.qint8), ("numpy", "buffer")),
+    "opaque": (torch.empty(2, dtype=torch.bits1x8), ("numpy", "buffer")),
+    "dates": (np.array(["2020-01-01"], dtype="M8[D]"), ("torch", "buffer")),
+    "records": (np.zeros(2, dtype=[("a", "i4")]), ("torch", "buffer")),
+}
+
+
+@pytest.mark.parametrize("name", ONLY)
+def test_what_a_framework_cannot_hold(path, name):
+    """It is whole, and says so."""
+    value, others = ONLY[name]
+    ckpress.save(path, {"x": value, "frozen": torch.nn.Parameter(torch.ones(2), requires_grad=False)})
+    for framework in others:
+        with pytest.raises(ckpress.UnsupportedError, match="no other framework has it|nothing installed here has"):
+            ckpress.load(path, framework=framework)
+    assert type(ckpress.load(path)["frozen"]) is torch.nn.Parameter
+
+
+def test_a_frozen_parameter_as_an_array(path):
+    ckpress.save(path, {"frozen": torch.nn.Parameter(torch.ones(2), requires_grad=False)})
+    assert same(ckpress.load(path, framework="numpy")["frozen"], np.ones(2, "f4"))
+    assert ckpress.load(path, framework="buffer")["frozen"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("dtype", [np.dtype("f4"), np.dtype("?"), np.dtype("c8"), np.dtype(ml_dtypes.bfloat16)], ids=str)
+@pytest.mark.parametrize("first", [0, 1])
+def test_torch_and_numpy_over_the_same_memory(path, dtype, first):
+    """Both come back as what they were, and still share it."""
+    raw = np.arange(48, dtype=np.uint8) % 2 if dtype == bool else np.arange(48, dtype=np.uint8)
+    a = raw.view(dtype).reshape(2, -1)
+    both = [a, torch.from_numpy(raw).view(_dtypes.to_torch(_dtypes.of_numpy(dtype))).reshape(a.shape)]
+    obj = both[::-1] if first else both
+    got = through(path, obj)
+    assert same(got, obj)
+    got[first][:] = 0
+    assert not bits(got[1 - first]).strip(b"\0")
+    assert all(isinstance(t, torch.Tensor) for t in ckpress.load(path, framework="torch"))
+
+
+def test_bytes_and_arrays_over_the_same_memory(path):
+    whole = bytes(range(256)) * 4
+    obj = {"t": torch.frombuffer(bytearray(8), dtype=torch.uint8), "b": whole, "n": np.frombuffer(whole, dtype=np.uint8), "m": memoryview(whole)}
+    got = through(path, obj)
+    assert type(got["b"]) is bytes and got["b"] == whole and same(got["n"], obj["n"]) and got["m"] == whole and same(got["t"], obj["t"])
 
 
 @pytest.fixture

@@ -297,8 +297,12 @@ def test_one_of_many_shards_is_missing(tmp_path):
 
 def mismatched(rank, dir):
     model, optimizer = training(width=24 if rank != 1 else 25)
+    before = flat(model, optimizer)
     with open_run(dir) as ck:
-        ck.restore(model=model, optimizer=optimizer, mine={"rank": None})
+        try:
+            ck.restore(model=model, optimizer=optimizer, mine={"rank": None})
+        finally:
+            assert alike(flat(model, optimizer), before), "written, though another rank cannot restore"
 
 
 def test_a_restore_that_fails_on_one_rank(tmp_path):

@@ -223,6 +223,37 @@ def test_half_precision_and_tied_weights(tmp_path):
     assert torch.equal(model[0].weight, decoded[-1])
 
 
+@pytest.mark.parametrize("planner", ["rd", "guided"])
+def test_what_is_measured_is_what_comes_back(tmp_path, planner):
+    """Also of weights that no optimizer of the save trains: copies of masters, averages."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Linear(128, 64)).to(torch.bfloat16)
+    masters = torch.nn.ParameterList(p.detach().float() + 1e-6 for p in model.parameters())
+    optimizer = torch.optim.AdamW(masters, lr=1e-3)
+    for _ in range(3):
+        for p in masters:
+            p.grad = torch.randn_like(p)
+        optimizer.step()
+    with torch.no_grad():
+        for p, m in zip(model.parameters(), masters):
+            p.copy_(m)
+    ema = torch.nn.Linear(64, 128).requires_grad_(False)
+    seen = {}
+
+    def keep(*, model, ema, masters):
+        seen.update(model=model[0].weight.clone(), ema=ema.weight.clone(), masters=masters[0].detach().clone())
+        return 1.0
+
+    live = {"model": model, "ema": ema, "masters": masters, "optimizer": optimizer}
+    with ckpress.Checkpointer(tmp_path / "run", profile="resume", averages=("ema",), final_on_close=False, eval_fn=keep, planner=planner) as ck:
+        ck.save(1, **live, wait=True)
+        was = model[0].weight.detach().clone(), ema.weight.detach().clone()
+        ck.restore(**live)
+    assert not torch.equal(seen["model"], was[0]) and not torch.equal(seen["ema"], was[1])
+    if planner == "rd":  # a search's last candidate need not be its choice
+        assert torch.equal(seen["model"], model[0].weight) and torch.equal(seen["ema"], ema.weight) and torch.equal(seen["masters"], masters[0])
+
+
 def test_wrappers_are_taken_off(tmp_path):
     for wrap in (torch.nn.DataParallel, torch.compile, lambda m: torch.compile(torch.nn.DataParallel(m))):
         model, optimizer, loss, _ = training(steps=3)

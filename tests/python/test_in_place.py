@@ -95,6 +95,42 @@ def test_a_placeholder_of_the_models_parameters(run):
     assert torch.equal(model.weight, before) and torch.equal(extra["best"]["weight"], before + 1)
 
 
+def test_tensors_in_containers(run):
+    """As a module's: whoever holds them sees what was restored."""
+    def made(x):
+        frozen = nn.Parameter(torch.full((2,), x), requires_grad=False)
+        return {"ema": {"a": torch.full((3,), x), "b": nn.Parameter(torch.full((2, 2), x))}, "list": [torch.full((1,), x), frozen], "odd": collections.defaultdict(list, k=torch.full((4,), x))}
+
+    live = made(0.0)
+    held = [*live["ema"].values(), *live["list"], live["odd"]["k"]]
+    live["ema"]["late"] = torch.zeros(1)
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.save(1, **{**made(1.0), "more": {"new": torch.ones(2)}})
+        more = {"old": 1}
+        ck.restore(**live, more=more)
+    assert all(a is b for a, b in zip(held, [*live["ema"].values(), *live["list"], live["odd"]["k"]], strict=True))
+    assert all(t.eq(1).all() for t in held) and held[1].requires_grad and not held[3].requires_grad
+    assert set(live["ema"]) == {"a", "b"} and same(more, {"new": torch.ones(2)})
+
+
+@pytest.mark.parametrize("here", [torch.zeros(4), torch.zeros(3, dtype=torch.float64)])
+def test_tensors_in_containers_that_cannot_take_it(run, here):
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.save(1, ema={"deep": [torch.ones(3)], "w": torch.ones(2)})
+        live = {"deep": [here], "w": torch.zeros(2)}
+        with pytest.raises(ckpress.MismatchError, match="ema/deep/0") as caught:
+            ck.restore(ema=live)
+        assert len(caught.value.mismatched) == 1 and not live["w"].any() and not here.any()
+
+
+def test_one_placeholder_for_several(run):
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.save(1, x={"a": torch.ones(2), "b": torch.zeros(2), "c": torch.arange(2.0)})
+        live = {**dict.fromkeys("ab", torch.full((2,), 7.0)), "c": torch.zeros(1).expand(2)}
+        ck.restore(x=live)
+    assert [t.tolist() for t in live.values()] == [[1, 1], [0, 0], [0, 1]]
+
+
 FULL = {
     "set": {1, 2},
     "deque": collections.deque([1, torch.ones(2)], maxlen=4),
@@ -137,6 +173,18 @@ def test_mutable_values_that_cannot_take_it(run, was, here):
         ck.save(1, x=was)
         with pytest.raises(ckpress.MismatchError, match="nothing was restored"):
             ck.restore(x=here)
+
+
+@pytest.mark.parametrize(("was", "here"), [(array.array("d", [1]), array.array("i", [2])), (bytearray(b"long"), bytearray(b"ab")), (array.array("i", [1, 2]), array.array("i", [3]))])
+def test_buffers_that_cannot_take_it(run, was, here):
+    """Found out before anything is written: another type code, or another length while somebody holds the memory."""
+    live, before, held = torch.zeros(3), here[:], memoryview(here)
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        ck.save(1, t=torch.ones(3), x=was)
+        with pytest.raises(ckpress.MismatchError, match="nothing was restored.* x "):
+            ck.restore(t=live, x=here)
+        assert not live.any() and here == before
+        held.release()
 
 
 def test_plain_values_go_on(run):

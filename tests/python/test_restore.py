@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 
 import ckpress
 import warnings
@@ -209,6 +210,45 @@ def test_an_object_that_refuses_even_its_own_state(run):
         with pytest.raises(RuntimeError, match="will not"):
             ck.restore(kind=kind, stubborn=stubborn)
         assert kind.value == 7
+
+
+@pytest.fixture
+def interruptible():
+    """A shell's background processes ignore SIGINT, and so do their children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
+
+
+def test_an_interrupt_once_tensors_are_written(saved, monkeypatch, interruptible):
+    """There is no way back then: the rest of what was saved is put in its place, and the interrupt comes after it."""
+    with ckpress.Checkpointer(saved) as ck:
+        whole = fresh()
+        ck.restore(model=whole[0], optimizer=whole[1], scheduler=whole[2])
+        after = everything(*whole)
+        torch.rand(3)
+        live = fresh()
+        monkeypatch.setattr("ckpress._plan._tell_autograd", lambda tensors: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            ck.restore(model=live[0], optimizer=live[1], scheduler=live[2])
+        assert everything(*live) == after
+
+
+def test_an_interrupt_before_that(run, interruptible):
+    """Everything is taken back, at once."""
+
+    class Interrupting(Stubborn):
+        def load_state_dict(self, state):
+            super().load_state_dict(state)
+            signal.raise_signal(signal.SIGINT)
+
+    kind, live = Stubborn(False), torch.zeros(3)
+    with ckpress.Checkpointer(run) as ck:
+        ck.save(1, kind=kind, late=Interrupting(False), t=torch.ones(3))
+        kind.value = 7
+        with pytest.raises(KeyboardInterrupt):
+            ck.restore(kind=kind, late=Interrupting(False), t=live)
+    assert kind.value == 7 and not live.any()
 
 
 class Hidden(nn.Module):

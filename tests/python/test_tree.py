@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import array
 import collections
+import ctypes
 import enum
 import io
 import math
@@ -114,11 +115,58 @@ def test_memoryview(path):
     assert got.format == "H" and got.shape == (3, 4) and got.tobytes() == m.tobytes()
 
 
+@pytest.mark.parametrize("framework", [None, "torch", "numpy", "buffer"])
+def test_buffers_whatever_the_framework(path, framework):
+    """Their elements are read as bytes, not one by one as the framework's."""
+    obj = {"array": array.array("d", [1.5, -300.0]), "ints": array.array("q", [1 << 40]), "view": memoryview(array.array("f", [0.5] * 6)).cast("B").cast("f", [2, 3])}
+    ckpress.save(path, obj)
+    got = ckpress.load(path, framework=framework)
+    assert got["array"] == obj["array"] and got["ints"] == obj["ints"]
+    assert (got["view"].format, got["view"].shape, got["view"].tolist()) == ("f", (2, 3), obj["view"].tolist())
+    with ckpress.open(path) as f:
+        assert isinstance(f["array"].read(), np.ndarray)
+
+
+@pytest.mark.parametrize("view", [(ctypes.c_int * 3)(1, 2, 3), (ctypes.c_double * 2)(0.5, 1), ((ctypes.c_int * 3) * 0)(), ((ctypes.c_short * 0) * 3)(), (ctypes.c_long * 0)()])
+def test_buffers_that_name_their_order_or_are_empty(path, view):
+    view = memoryview(view)
+    got = through(path, view)
+    assert (got.format.lstrip("<"), got.shape, got.tobytes()) == (view.format.lstrip("<"), view.shape, view.tobytes())
+    assert through(path, got).shape == view.shape
+
+
 def test_attributes_of_a_state_dict(path):
     state = torch.nn.BatchNorm1d(3).state_dict()
     got = through(path, state)
     assert type(got) is collections.OrderedDict and got._metadata == state._metadata and same(dict(got), dict(state))
     torch.nn.BatchNorm1d(3).load_state_dict(got)
+
+
+def saved_as(path, name, value):
+    """A file with a NAMED value that save() would not make."""
+    from ckpress import _coding, _core
+    from ckpress._collect import Collector
+
+    collector = Collector({})
+    collector.named(name, value, ())
+    _core.save(path, collector.done(), _coding.coding("lossless", 1.0, 0, 0, None), None, True, None)
+    return path
+
+
+FORGED = {"data": (8, False), "shape": (4,), "typestr": "|u1", "version": 3}
+
+
+@pytest.mark.parametrize(("name", "value"), [("collections.OrderedDict", collections.OrderedDict(a=1)), ("torch.attributes", torch.ones(2))])
+def test_attributes_that_others_believe(path, name, value):
+    """numpy reads whatever address ``__array_interface__`` says."""
+    attrs = {"__array_interface__": FORGED}
+    saved_as(path, name, (value, attrs) if name.startswith("collections") else (value, "torch.Tensor", attrs))
+    with pytest.raises(ckpress.CorruptError, match="bad attribute"):
+        ckpress.load(path)
+    state = collections.OrderedDict(a=1)
+    state.__array_interface__ = FORGED
+    with pytest.raises(ckpress.UnsupportedError, match=r"\['k'\].__array_interface__: cannot save an attribute"):
+        ckpress.save(path, {"k": state})
 
 
 class Color(enum.IntEnum):

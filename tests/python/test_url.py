@@ -23,7 +23,7 @@ import torch
 from helpers import same, steps, training
 
 pytest.importorskip("fsspec", reason="URLs need fsspec")
-from object_fs import CreatingFS, Faults, ObjectFS  # noqa: E402
+from object_fs import CreatingFS, Faults, ObjectFS, PartsFS  # noqa: E402
 
 QUICK = ckpress.Storage(deadline=8, try_seconds=1)
 TRAINER = pathlib.Path(__file__).parent / "trainer.py"
@@ -251,6 +251,61 @@ def test_failures_by_class(error, cls, tries, tmp_path, faults):
     assert [r.step for r in ckpress.list_run(where)] == [1, 3]
 
 
+class Data:
+    """What is put, as ``_core`` gives it."""
+
+    def __init__(self, raw):
+        self.raw = raw
+
+    def __len__(self):
+        return len(self.raw)
+
+    def read(self, offset, n):
+        return self.raw[offset : offset + n]
+
+
+@pytest.fixture
+def in_parts(tmp_path, faults, monkeypatch):
+    """A store for large objects, and one."""
+    from ckpress import _url
+
+    monkeypatch.setattr(_url, "WHOLE", PartsFS.block)
+    monkeypatch.setattr(_url, "SLOWEST", 1 << 40)
+    return _url.place(f"parts://{tmp_path}/run", ckpress.Storage(deadline=20, try_seconds=0.5)), Data(os.urandom(5 * PartsFS.block + 7))
+
+
+@pytest.mark.parametrize("error", [OSError(5, "broken"), PermissionError("403 Forbidden")])
+def test_a_part_that_fails_makes_no_object(in_parts, faults, error):
+    store, data = in_parts
+    before = faults.before
+
+    def third(what, path):
+        if what == "part" and faults.requests.count("part") == 2:
+            faults.requests.append("part")
+            raise error
+        return before(what, path)
+
+    faults.before = third
+    if isinstance(error, PermissionError):
+        with pytest.raises(PermissionError):
+            store.put("x.ckp", data, False)
+    else:
+        store.put("x.ckp", data, False)
+    assert store._fs.published == [data.raw] * (not isinstance(error, PermissionError)) and store._fs.discarded == 1
+
+
+def test_a_try_that_was_given_up_makes_no_object(in_parts, faults):
+    store, data = in_parts
+    faults.hang_at = range(3, 4)
+    store.put("x.ckp", data, False)
+    assert faults.count["hung"] == 1
+    faults.release.set()
+    end = time.monotonic() + 10
+    while not store._fs.discarded and len(store._fs.published) == 1 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert store._fs.published == [data.raw] and store._fs.discarded == 1
+
+
 def test_server_that_knows_no_condition(tmp_path, faults):
     """It says so: then a look comes first."""
     where = f"creating://{tmp_path}/run"
@@ -307,6 +362,29 @@ def test_interrupted(tmp_path, faults, interruptible):
         ckpress.list_run(where)
         time.sleep(1)
     assert time.monotonic() - start < 5
+
+
+def test_a_handler_that_raises(tmp_path, faults):
+    """What a signal's handler raises while a request is waited for is no failure of the request, to be tried again."""
+
+    class Alarm(Exception):
+        pass
+
+    def ring(number, frame):
+        raise Alarm
+
+    from ckpress import _url
+
+    store, before = _url.place(f"objects://{tmp_path}/run", QUICK), signal.signal(signal.SIGALRM, ring)
+    faults.hang_at = range(1, 2)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(Alarm):
+            store.list("")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(faults.requests) == 1
 
 
 def test_in_the_background(tmp_path, faults):

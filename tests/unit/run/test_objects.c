@@ -7,6 +7,7 @@
 #include <time.h>
 #include "harness/bucket.h"
 #include "harness/failalloc.h"
+#include "harness/guard.h"
 #include "model.h"
 
 #define NAME "mem://bucket/run"
@@ -163,6 +164,35 @@ test_resume(void **state)
     assert_ok(ckp_run_close(run, NULL));
     verify_all(&t);
     model_free(&got);
+    model_free(&m);
+    bucket_free(b);
+}
+
+/* The caller's string may go as soon as a call has returned. */
+static void
+test_stage_dir_is_copied(void **state)
+{
+    (void)state;
+    bucket *b = bucket_new();
+    ckp_objects t = bucket_table(b);
+    model m = {0};
+    ckp_checkpoint *ck = NULL;
+    ckp_error err;
+    model_small(&m, "copied");
+    char *dir = (char *)guard_copy("/tmp", 5);
+    t.stage_dir = dir;
+    ckp_run *run = open_run(&t, CKP_PROFILE_LOSSLESS, 0);
+    guard_free(dir);
+    save(run, &m);
+    assert_ok(ckp_checkpoint_open(&ck, run, CKP_STEP_NEWEST, &err));
+    assert_ok(ckp_run_adopt(run, ck, &err));
+    ckp_checkpoint_close(ck);
+    t.stage_dir = dir = (char *)guard_copy("/tmp", 5);
+    assert_ok(ckp_checkpoint_open_run_in(&ck, &t, NAME, NULL, CKP_STEP_NEWEST, true, &err));
+    guard_free(dir);
+    assert_ok(ckp_run_adopt(run, ck, &err));
+    ckp_checkpoint_close(ck);
+    assert_ok(ckp_run_close(run, NULL));
     model_free(&m);
     bucket_free(b);
 }
@@ -368,7 +398,8 @@ static ckp_status
 save_and_read(void *user)
 {
     const fixture *f = user;
-    const ckp_objects t = bucket_table(f->b);
+    ckp_objects t = bucket_table(f->b);
+    t.stage_dir = "/tmp";
     ckp_run_options o = CKP_RUN_OPTIONS_INIT;
     ckp_run *run = NULL;
     ckp_checkpoint *ck = NULL;
@@ -415,6 +446,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_life),
         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_stage_dir_is_copied),
         cmocka_unit_test(test_failing_store),
         cmocka_unit_test(test_beside_a_deletion),
         cmocka_unit_test(test_arguments),
