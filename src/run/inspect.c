@@ -184,7 +184,7 @@ release(inspection *in, ckp_checkpoint *ck)
     if (ck->lin != NULL && ckpi_id_is_zero(ck->lin->level[0].f->info.table_content)) {
         ckpi_fmt_close(in->kept);
         in->kept = ck->lin->level[0].f;
-        ck->lin->n = 0;
+        ck->lin->level[0].f = NULL;
     }
     ckp_checkpoint_close(ck);
 }
