@@ -57,8 +57,8 @@ CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_export(ckp_checkpoint *ck, const 
 
 /**
  * Reads every whole chunk of a damaged .ckp and writes what they hold as safetensors files into the directory `out`: whole tensors to
- * salvaged.safetensors, parts of broken ones to salvaged-parts.safetensors (named NAME[first:last]). Elements of a dtype that safetensors
- * does not know are written as bytes, under NAME@dtype.
+ * salvaged.safetensors, parts of broken ones to salvaged-parts.safetensors (named NAME[first:last]), and so what one shard of several holds of a
+ * tensor (a box: NAME[first:last,first:last]). Elements of a dtype that safetensors does not know are written as bytes, under NAME@dtype.
  * fn gets a line a tensor: whole, or which ranges.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_salvage(const char *in, const char *const *bases, size_t n_bases, const char *out, bool replace,

@@ -56,6 +56,8 @@ ckpi_table *ckpi_table_share(ckpi_table *t);                        /* one more 
  */
 CKP_MUST_USE ckp_status ckpi_table_link_copies(ckpi_table *t, const uint32_t *master, ckp_error *err);
 bool ckpi_table_has_copies(const ckpi_table *t);
+/* Whether this shard holds all of a tensor. Of a checked table. */
+bool ckpi_rec_whole(const ckpi_rec *r);
 /* Whether the saver knew what the tensors are: some row has a role that copies and their masters do not get by themselves. */
 bool ckpi_table_has_roles(const ckpi_table *t);
 /* The row in whose chunks the elements of row i lie: its own, that of which it is an alias, or the master of that. They are converted where its dtype is another. */

@@ -31,10 +31,7 @@ typedef enum holds { HOLDS_NOTHING, HOLDS_PART, HOLDS_ALL } holds;
 static holds
 what_it_holds(const ckpi_rec *r)
 {
-    uint64_t whole = 1;
-    for (unsigned i = 0; i < r->ndim; i++)
-        whole *= r->shape[i];    /* the table was checked: it does not overflow */
-    if (r->numel == whole)
+    if (ckpi_rec_whole(r))
         return HOLDS_ALL;
     return r->numel == 0 ? HOLDS_NOTHING : HOLDS_PART;
 }

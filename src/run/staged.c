@@ -163,7 +163,7 @@ ckp_run_unstage(ckp_run *run)
 static ckp_status
 check_target(const ckpi_table *tab, const ckp_target *t, ckp_error *err)
 {
-    ckp_status st = ckpi_target_check(tab, t, err);
+    ckp_status st = ckpi_target_check(tab, t, true, err);
     if (st != CKP_OK)
         return st;
     const ckpi_rec *r = &tab->rec[t->index];
