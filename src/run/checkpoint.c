@@ -136,6 +136,8 @@ open_shard(ckpi_store *s, ckpi_reader *memory, const char *dir, const ckpi_manif
     if (st == CKP_OK)
         st = ckpi_fmt_open(out, r, err);
     if (st == CKP_OK && !ckpi_id_eq((*out)->content, m->shards[shard].content)) {
+        ckpi_fmt_close(*out);
+        *out = NULL;
         st = ckpi_fail(err, CKP_ECORRUPT, "content id of the shard differs from its manifest's");
         ckpi_fail_file(err, path);
     }
