@@ -35,6 +35,23 @@ def newest(dir):
     return rows[-1].dir
 
 
+def save_empty(rank, dir):
+    torch.manual_seed(1)
+    model = torch.nn.Linear(3, 3)
+    model.register_buffer("nothing", torch.empty(0))
+    with open_run(dir) as ck:
+        ck.save(1, model=model, wait=True)
+    with open_run(dir) as ck:
+        return ck.restore(model=model)
+
+
+def test_empty_tensors(tmp_path):
+    """What has no elements is one rank's too, and no second tensor of the others."""
+    assert run(save_empty, tmp_path, world=2) == [("ok", 1)] * 2
+    with ckpress.open(tmp_path / "run") as f:
+        assert [name for name in f if "nothing" in name] == ["model/nothing"]
+
+
 def save_steps(rank, dir, profile, saves):
     model, optimizer = training()
     torch.manual_seed(100 + rank)  # random states are each rank's own
