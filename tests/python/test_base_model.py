@@ -141,6 +141,9 @@ def test_the_command_takes_it(tmp_path: Path, base: Path) -> None:
     assert os.path.exists(moved)
     listed = subprocess.run(["ckpress", "ls", run], **tell)
     assert f"base model: {base} IS MISSING" in listed.stdout
+    os.mkfifo(base)  # no file, and nobody writes to it
+    assert f"base model: {base} IS MISSING" in subprocess.run(["ckpress", "ls", run], **tell, timeout=30).stdout
+    base.unlink()
     moved.rename(base)
     assert f"base model: {base}\n" in subprocess.run(["ckpress", "ls", run], **tell).stdout
     assert f"base model: {base}\n" in subprocess.run(["ckpress", "info", run], **tell).stdout
