@@ -51,6 +51,8 @@ find(extraction *x, const char *arg)
         return cli_fail(CLI_UNSUPPORTED, "%s is %s: --as f32 takes bf16, f16 and f32.", x->t.name, ckp_dtype_name(x->t.dtype));
     x->out_dtype = x->a->as_f32 ? CKP_F32 : x->t.dtype;
     cli_slice_all(&x->s, x->t.ndim, x->t.shape);
+    if (x->s.elements != x->t.numel)
+        return cli_fail(CLI_UNSUPPORTED, "%s: this shard holds a part of it: extract it from the run, which has all shards.", x->t.name);
     return x->sliced ? cli_slice_parse(&x->s, open + 1, strlen(open) - 2) : CLI_OK;
 }
 

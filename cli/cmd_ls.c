@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include "json.h"
 #include "place.h"
@@ -105,12 +106,10 @@ static bool
 is_file(const char *dir, const char *name)
 {
     char path[8192];
+    struct stat sb;
     const int n = dir != NULL ? snprintf(path, sizeof path, "%s/%s", dir, name) : snprintf(path, sizeof path, "%s", name);
-    FILE *f = n > 0 && (size_t)n < sizeof path ? fopen(path, "rb") : NULL;
 
-    if (f != NULL)
-        (void)fclose(f);
-    return f != NULL;
+    return n > 0 && (size_t)n < sizeof path && stat(path, &sb) == 0 && S_ISREG(sb.st_mode);
 }
 
 /* The newest base model, and whether it can be found. */

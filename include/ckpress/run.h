@@ -381,7 +381,7 @@ typedef struct ckp_target {
     uint32_t index;              /**< in the checkpoint */
     ckp_dtype dtype;             /**< must equal the saved one: nothing is cast */
     unsigned ndim;
-    const uint64_t *shape;       /**< must equal the saved one */
+    const uint64_t *shape;       /**< must equal the saved one: the whole tensor's, or a box's own */
     const int64_t *strides;      /**< in elements; NULL: contiguous */
     void *data;                  /**< first logical element */
 } ckp_target;
@@ -390,6 +390,8 @@ typedef struct ckp_target {
  * decoded once for proof, before the first byte of a target is written. What remains is a file that can no longer be read between the
  * two (a failing disk, somebody who cuts it short): then it is tried once more, and fails with CKP_EPARTIAL, targets being undefined. After
  * ckp_checkpoint_hold that cannot be.
+ * A tensor of which the file holds a flat range is CKP_EUNSUPPORTED, but in a checkpoint that a run has saved and opens (ckp_checkpoint_open): there the
+ * target has memory for the range. Others read it by ckp_checkpoint_read_range.
  * @param threads  0: one a processor.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_read(ckp_checkpoint *ck, const ckp_target *t, size_t n, unsigned threads, ckp_error *err);

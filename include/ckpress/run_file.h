@@ -13,6 +13,7 @@ extern "C" {
 /**
  * Writes a state to one file: temporary name, fsync, rename; an existing file is replaced only when `replace`.
  * @param base  an open checkpoint to make a delta against, or NULL; it stays the caller's.
+ * @return CKP_EINVAL also where `path` is one of the files that the base is read from, or its base model: the new file would need what it replaces.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_file_save(const char *path, ckp_state *state, const ckp_coding *coding, ckp_checkpoint *base, bool replace,
                                               ckp_error *err);
@@ -45,7 +46,7 @@ typedef struct ckp_convert_result {
 /**
  * Compresses a safetensors or PyTorch file. "-" is standard input or output.
  * Lossless gives back a safetensors file byte for byte; of a .pt, every tensor and plain value, with aliases. The profile weights leaves out
- * what optimizers keep for each parameter (moments, step counters); their groups stay.
+ * what optimizers keep for each parameter (moments, step counters); their groups stay. CKP_EINVAL: `out` is one of the bases (here and on the way back).
  */
 CKP_MUST_USE CKP_API ckp_status ckp_compress(const char *in, const char *out, const ckp_convert_options *opt, ckp_convert_result *res, ckp_error *err);
 /** The way back. A .ckp that came from no file (a run's shard, ckp_file_save) becomes a .pt, or safetensors when `out` ends so. */
@@ -57,8 +58,8 @@ CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_export(ckp_checkpoint *ck, const 
 
 /**
  * Reads every whole chunk of a damaged .ckp and writes what they hold as safetensors files into the directory `out`: whole tensors to
- * salvaged.safetensors, parts of broken ones to salvaged-parts.safetensors (named NAME[first:last]). Elements of a dtype that safetensors
- * does not know are written as bytes, under NAME@dtype.
+ * salvaged.safetensors, parts of broken ones to salvaged-parts.safetensors (named NAME[first:last]), and so what one shard of several holds of a
+ * tensor (a box: NAME[first:last,first:last]). Elements of a dtype that safetensors does not know are written as bytes, under NAME@dtype.
  * fn gets a line a tensor: whole, or which ranges.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_salvage(const char *in, const char *const *bases, size_t n_bases, const char *out, bool replace,

@@ -9,6 +9,7 @@ from typing import Any
 
 from ._decode import Leaf
 from ._tensors import allocate, finish, read_all
+from .errors import UnsupportedError, make
 
 
 class LazyTensor:
@@ -74,6 +75,8 @@ class LazyTensor:
 
     def _range(self, first: int, shape: tuple[int, ...]) -> Any:
         count = math.prod(shape)
+        if math.prod(self.shape) != self.info["numel"]:
+            raise make(UnsupportedError, f"{self.name}: a part of a tensor is in this shard: open the run, which has all shards", tensor=self.name)
         info = {**self.info, "shape": shape, "numel": count}
         info["raw_bytes"] = 0 if self.info["numel"] == 0 else self.info["raw_bytes"] * count // self.info["numel"]
         obj, memory = allocate(info, self._as, self._framework)

@@ -297,6 +297,16 @@ read_of_part(const ckpi_fmt_file *f, size_t i, ckpi_buf *buf, ckpi_chunk *c, ckp
     return st;
 }
 
+bool
+ckpi_fmt_reads(const ckpi_fmt_file *f, const char *path)
+{
+    const file_priv *priv = f->priv;
+    bool reads = ckpi_reader_is(f->r, path);
+    for (size_t p = 0; !reads && p < priv->n_parts; p++)
+        reads = priv->part[p] != NULL && ckpi_reader_is(priv->part[p]->r, path);
+    return reads;
+}
+
 ckp_status
 ckpi_fmt_hold(const ckpi_fmt_file *f, ckp_error *err)
 {

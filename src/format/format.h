@@ -56,6 +56,8 @@ ckpi_table *ckpi_table_share(ckpi_table *t);                        /* one more 
  */
 CKP_MUST_USE ckp_status ckpi_table_link_copies(ckpi_table *t, const uint32_t *master, ckp_error *err);
 bool ckpi_table_has_copies(const ckpi_table *t);
+/* Whether this shard holds all of a tensor. Of a checked table. */
+bool ckpi_rec_whole(const ckpi_rec *r);
 /* Whether the saver knew what the tensors are: some row has a role that copies and their masters do not get by themselves. */
 bool ckpi_table_has_roles(const ckpi_table *t);
 /* The row in whose chunks the elements of row i lie: its own, that of which it is an alias, or the master of that. They are converted where its dtype is another. */
@@ -149,6 +151,8 @@ CKP_MUST_USE ckp_status ckpi_fmt_open(ckpi_fmt_file **out, ckpi_reader *r, ckp_e
 /* Gives a file whose table lives elsewhere its table and tree; checks ids and the cover. `ref` must be the file that stores them. */
 CKP_MUST_USE ckp_status ckpi_fmt_resolve(ckpi_fmt_file *f, const ckpi_fmt_file *ref, ckp_error *err);
 void ckpi_fmt_close(ckpi_fmt_file *f);
+/* Whether it, or a part of a joined one, is read from the file that a path names (ckpi_reader_is). */
+bool ckpi_fmt_reads(const ckpi_fmt_file *f, const char *path);
 /* Keeps its bytes in memory (ckpi_reader_hold), those of all parts of a joined file. */
 CKP_MUST_USE ckp_status ckpi_fmt_hold(const ckpi_fmt_file *f, ckp_error *err);
 /* Reads the body (params, escapes, payload in one read) of chunk i into buf, sets the pointers of *c (a copy of f->chunk[i]) and

@@ -31,10 +31,9 @@ typedef enum holds { HOLDS_NOTHING, HOLDS_PART, HOLDS_ALL } holds;
 static holds
 what_it_holds(const ckpi_rec *r)
 {
-    uint64_t whole = 1;
-    for (unsigned i = 0; i < r->ndim; i++)
-        whole *= r->shape[i];    /* the table was checked: it does not overflow */
-    if (r->numel == whole)
+    if (r->flat && r->numel == 0)        /* another's, also where there is nothing to hold */
+        return HOLDS_NOTHING;
+    if (ckpi_rec_whole(r))
         return HOLDS_ALL;
     return r->numel == 0 ? HOLDS_NOTHING : HOLDS_PART;
 }
@@ -150,7 +149,7 @@ fill_row(const joining *g, ckpi_join *j, size_t slot, ckp_error *err)
     ckpi_rec *r = &j->table->rec[slot];
     const char *name = s->name != NULL ? s->name : from->name;
     bool ok = true;
-    if (what_it_holds(from) == HOLDS_NOTHING) {
+    if (!ckpi_rec_whole(from)) {
         const ckp_status st = ckpi_fail(err, CKP_EUNSUPPORTED, "no shard of %zu holds it", g->n);
         ckpi_fail_tensor(err, from->name);
         return st;

@@ -121,6 +121,15 @@ ckpi_table_link_copies(ckpi_table *t, const uint32_t *master, ckp_error *err)
 }
 
 bool
+ckpi_rec_whole(const ckpi_rec *r)
+{
+    uint64_t whole = 1;
+    for (unsigned i = 0; i < r->ndim; i++)
+        whole *= r->shape[i];    /* the table was checked: it does not overflow */
+    return r->numel == whole;
+}
+
+bool
 ckpi_table_has_copies(const ckpi_table *t)
 {
     for (size_t i = 0; i < t->n; i++)

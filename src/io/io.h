@@ -92,6 +92,8 @@ CKP_MUST_USE ckp_status ckpi_tree_st_metadata(const void *tree, size_t tree_len,
  */
 CKP_MUST_USE ckp_status ckpi_export_st_same(ckpi_export **out, ckpi_writer *w, const void *header, size_t len,
                                             const ckpi_out_tensor *t, size_t n, ckp_error *err);
+/* Whether the format can hold these: CKP_EUNSUPPORTED names the first that it cannot. */
+CKP_MUST_USE ckp_status ckpi_st_check(const ckpi_out_tensor *t, size_t n, ckp_error *err);
 /*
  * A fresh safetensors file: sorted by falling dtype width, then name; header padded to 8 bytes. Aliases are written out again, each with
  * its own data (their data must be fed too). What the format cannot hold is refused before a byte is written, by the tensor's name.

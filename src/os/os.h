@@ -110,6 +110,8 @@ CKP_MUST_USE ckp_status ckpi_reader_fd(ckpi_reader **out, int fd, const char *na
 CKP_MUST_USE ckp_status ckpi_reader_mem(ckpi_reader **out, const void *p, size_t n, const char *name, ckp_error *err);
 bool ckpi_reader_seekable(const ckpi_reader *r);
 const char *ckpi_reader_name(const ckpi_reader *r);
+/* Whether what it reads is the file that a path names. False where the system does not tell. */
+bool ckpi_reader_is(const ckpi_reader *r, const char *path);
 /* CKP_EUNSUPPORTED for a pipe. */
 CKP_MUST_USE ckp_status ckpi_reader_size(ckpi_reader *r, uint64_t *size, ckp_error *err);
 /* Exactly n bytes at off; a shorter file is CKP_ETRUNCATED naming both lengths. Thread-safe on seekable readers. */

@@ -16,6 +16,8 @@ typedef struct posix_fs {
 
 /* Takes root, a handle of the directory, also on failure. */
 CKP_MUST_USE ckp_status ckpi_posix_fs_new(posix_fs **out, int root, const char *dir, ckp_error *err);
+/* Whether fs is one of these. */
+bool ckpi_posix_is(const ckpi_fs *fs);
 /* In a private one: whether what was opened is a plain file that nobody else could have written. */
 bool ckpi_posix_is_mine(const posix_fs *fs, int fd);
 

@@ -303,6 +303,12 @@ static const ckpi_fs_ops posix_ops = {
     .destroy = fs_destroy,
 };
 
+bool
+ckpi_posix_is(const ckpi_fs *fs)
+{
+    return fs->ops == &posix_ops;
+}
+
 ckp_status
 ckpi_posix_fs_new(posix_fs **out, int root, const char *dir, ckp_error *err)
 {

@@ -17,7 +17,7 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "os/fdio.h"
-#include "os/os.h"
+#include "os/posix.h"
 
 #define AHEAD ((size_t)256 << 10)
 #define WINDOW (AHEAD + CKPI_READER_BACK)
@@ -166,6 +166,18 @@ const char *
 ckpi_reader_name(const ckpi_reader *r)
 {
     return r->name;
+}
+
+bool
+ckpi_reader_is(const ckpi_reader *r, const char *path)
+{
+    struct stat a, b;
+    int rc = -1;
+    if (r->kind == FROM_FD)
+        rc = fstat(r->fd, &a);
+    else if (r->kind == FROM_FILE && ckpi_posix_is(r->fs))
+        rc = fstatat(((const posix_fs *)(const void *)r->fs)->root, r->name, &a, AT_SYMLINK_NOFOLLOW);
+    return rc == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 static ckp_status

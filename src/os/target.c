@@ -56,6 +56,13 @@ ckpi_target_stamp(const char *path)
     return ckpi_hash64(what, sizeof what) | 1;
 }
 
+bool
+ckpi_target_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 /* path cut to its parent; false at the top. What is not there yet has no links: "." stands for the parent of a plain name. */
 static bool
 up(char *path)

@@ -13,6 +13,8 @@ CKP_MUST_USE ckp_status ckpi_target_path(char **out, const char *path, ckp_error
 void ckpi_target_mode(ckpi_fs *fs, const char *name, const char *like);
 /* A number that changes when the file at a path is replaced or written to, as far as the system tells (device, inode, size, time); 0: there is none. */
 uint64_t ckpi_target_stamp(const char *path);
+/* Whether two paths name one file that is there. */
+bool ckpi_target_same(const char *a, const char *b);
 /* Whether what a path names, there or yet to be made, is the directory `dir` or lies in it. False where the system does not tell. */
 bool ckpi_target_inside(const char *path, const char *dir);
 #endif

@@ -137,6 +137,8 @@ open_shard(ckpi_store *s, ckpi_reader *memory, const char *dir, const ckpi_manif
     if (st == CKP_OK)
         st = ckpi_fmt_open(out, r, err);
     if (st == CKP_OK && !ckpi_id_eq((*out)->content, m->shards[shard].content)) {
+        ckpi_fmt_close(*out);
+        *out = NULL;
         st = ckpi_fail(err, CKP_ECORRUPT, "content id of the shard differs from its manifest's");
         ckpi_fail_file(err, path);
     }
@@ -468,7 +470,10 @@ ckp_checkpoint_open(ckp_checkpoint **out, ckp_run *run, int64_t step, ckp_error 
         return ckpi_fail(err, CKP_EINVAL, "checkpoint_open: bad argument");
     ckpi_session_drain(run);
     const ckpi_shards shards = ckpi_group_shards(run, false);
-    return ckpi_checkpoint_open_as(out, &(ckpi_place){run->dir, run->opt.objects}, &shards, run->opt.base_model, step, UINT64_MAX, true, err);
+    const ckp_status opened = ckpi_checkpoint_open_as(out, &(ckpi_place){run->dir, run->opt.objects}, &shards, run->opt.base_model, step, UINT64_MAX, true, err);
+    if (opened == CKP_OK)
+        (*out)->parts = true;
+    return opened;
 }
 
 /* ---- plain files ------------------------------------------------------------------------------------------------- */

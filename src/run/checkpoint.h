@@ -35,6 +35,7 @@ struct ckp_checkpoint {
     ckpi_base_file model;        /* last of the lineage, where its key has a base model */
     char *model_path;            /* of that */
     ckpi_shards shards;          /* how it is to be opened */
+    bool parts;                  /* opened by who has saved it: parts of tensors are read as such */
     bool model_fails;            /* it is not there: nothing is wrong with the checkpoint */
     ckpi_buf notes;              /* NUL-terminated */
 };
@@ -61,8 +62,13 @@ CKP_MUST_USE ckp_status ckpi_checkpoint_open_listed(ckp_checkpoint **out, ckpi_s
 bool ckpi_is_damage(ckp_status st);
 /* Takes the opened files; fills lineage and units. */
 CKP_MUST_USE ckp_status ckpi_checkpoint_from_files(ckp_checkpoint *ck, ckpi_fmt_file **files, size_t n, ckp_error *err);
-/* Whether a target can take its tensor: CKP_ENOTFOUND, CKP_EMISMATCH (dtype, shape), or CKP_EINVAL (memory). */
-CKP_MUST_USE ckp_status ckpi_target_check(const ckpi_table *t, const ckp_target *target, ckp_error *err);
+/*
+ * Whether a target can take its tensor: CKP_ENOTFOUND, CKP_EMISMATCH (dtype, shape), CKP_EUNSUPPORTED (a part of a tensor), or CKP_EINVAL (memory).
+ * parts: a flat range may be read; its target has the whole tensor's shape, and memory for the range.
+ */
+CKP_MUST_USE ckp_status ckpi_target_check(const ckpi_table *t, const ckp_target *target, bool parts, ckp_error *err);
+/* CKP_EUNSUPPORTED with the name of a tensor that a file holds a part of, where a whole one is promised. */
+ckp_status ckpi_refuse_part(const ckpi_rec *r, ckp_error *err);
 /* One shard of a checkpoint, which m lists and whose content id it must have. */
 CKP_MUST_USE ckp_status ckpi_checkpoint_open_shard(ckpi_store *s, const char *dir, const ckpi_manifest *m, size_t shard, ckpi_fmt_file **out,
                                                    ckp_error *err);

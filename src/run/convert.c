@@ -99,6 +99,8 @@ compress_state(ckpi_reader *r, ckpi_foreign *f, const char *in, const char *out,
     if (!ckpi_reader_seekable(r) && ckpi_foreign_what(f) == CKPI_FOREIGN_SAFETENSORS && opt->coding.profile != CKP_PROFILE_LOSSLESS)
         return ckpi_fail(err, CKP_EUNSUPPORTED, "a lossy profile reads tensors twice: it needs a file, not a pipe");
     ckp_status st = open_base(&base, opt, err);
+    if (st == CKP_OK && !opt->dry_run)
+        st = ckpi_out_spares(base, 0, out, err);
     if (st == CKP_OK)
         st = opt->dry_run ? ckpi_writer_null(&o.w, err) : ckpi_out_open(&o, out, opt->replace, in, err);
     if (st == CKP_OK)

@@ -135,6 +135,8 @@ export_checkpoint(const ckp_checkpoint *ck, const char *like, const char *out, c
     /* the tree speaks of all objects: a file of one is a state_dict */
     const void *tree = opt->only == NULL ? ckp_checkpoint_tree(ck, &tree_len) : NULL;
     ckp_status st = ckpi_subset_new(&x.sub, x.t, opt->only, err);
+    if (st == CKP_OK)            /* a file may be written over itself: all that it holds is in the new one */
+        st = ckpi_out_spares(ck, like != NULL ? 1 : 0, out, err);
     if (st == CKP_OK)
         st = ckpi_out_open(&o, out, opt->replace, like, err);
     if (st == CKP_OK)

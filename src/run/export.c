@@ -249,13 +249,39 @@ drop(const hf *h, const char *name, ckp_error *err)
     return st == CKP_OK ? h->fs->ops->sync_dir(h->fs, "", err) : st;
 }
 
-/* Without an index nobody reads parts; a single file that lies beside an index is what loaders take, so it goes when that is whole. */
+/* A directory that holds what the checkpoint is based on: nothing there is replaced by what is made of it. */
+static ckp_status
+spare_bases(const hf *h, ckp_error *err)
+{
+    ckp_status st = CKP_OK;
+
+    for (size_t i = 0; st == CKP_OK && i <= h->n_files; i++) {
+        char *path = in_dir(h->dir, i < h->n_files ? h->name[i] : HF_ONE, "", err);
+        st = path != NULL ? ckpi_out_spares(h->ck, 0, path, err) : CKP_ENOMEM;
+        free(path);
+    }
+    return st;
+}
+
+/* What is replaced must not go for something that cannot be written or decoded. */
+static ckp_status
+check_weights(const hf *h, ckp_error *err)
+{
+    ckp_status st = ckpi_st_check(h->all.tensor, h->all.n, err);
+    if (st == CKP_OK && h->o->replace)
+        st = spare_bases(h, err);
+    return st == CKP_OK && h->o->replace ? ckp_checkpoint_verify(h->ck, CKP_VERIFY_DECODE, h->o->threads, NULL, NULL, err) : st;
+}
+
+/*
+ * Without an index nobody reads parts, so it goes before them; a single file that lies beside an index is what loaders take: it goes when that is whole, and
+ * the other way round.
+ */
 static ckp_status
 write_weights(hf *h, ckp_error *err)
 {
-    /* what is replaced must not go for something that cannot be decoded */
-    ckp_status st = h->o->replace ? ckp_checkpoint_verify(h->ck, CKP_VERIFY_DECODE, h->o->threads, NULL, NULL, err) : CKP_OK;
-    if (st == CKP_OK && h->o->replace)
+    ckp_status st = check_weights(h, err);
+    if (st == CKP_OK && h->n_files > 1 && h->o->replace)
         st = drop(h, HF_INDEX, err);
     for (size_t i = 0; st == CKP_OK && i < h->n_files; i++)
         st = write_part(h, h->name[i], err);
@@ -263,6 +289,8 @@ write_weights(hf *h, ckp_error *err)
         st = write_index(h, err);
     if (st == CKP_OK && h->n_files > 1 && h->o->replace)
         st = drop(h, HF_ONE, err);
+    if (st == CKP_OK && h->n_files == 1 && h->o->replace)
+        st = drop(h, HF_INDEX, err);
     return st;
 }
 

@@ -100,6 +100,21 @@ ckpi_out_open(ckpi_out *o, const char *path, bool replace, const char *like, ckp
     return st;
 }
 
+/* What is based on a file that is written over is lost with it: there may be no other copy. */
+ckp_status
+ckpi_out_spares(const ckp_checkpoint *ck, size_t first, const char *path, ckp_error *err)
+{
+    bool reads = ck != NULL && ck->model_path != NULL && ckpi_target_same(ck->model_path, path);
+
+    for (size_t l = first; ck != NULL && !reads && l < ck->lin->n; l++)
+        reads = ckpi_fmt_reads(ck->lin->level[l].f, path);
+    if (!reads)
+        return CKP_OK;
+    const ckp_status st = ckpi_fail(err, CKP_EINVAL, "it is a base, which what is based on it cannot be read without: it is not written over");
+    ckpi_fail_file(err, path);
+    return st;
+}
+
 ckp_status
 ckpi_out_commit(ckpi_out *o, ckp_error *err)
 {
@@ -272,6 +287,8 @@ ckp_file_save(const char *path, ckp_state *state, const ckp_coding *coding, ckp_
     ckp_status st = ckpi_coding_check(coding, err);
     if (st == CKP_OK && base != NULL)
         st = ckpi_checkpoint_check(base, err);
+    if (st == CKP_OK)
+        st = ckpi_out_spares(base, 0, path, err);
     if (st == CKP_OK)
         st = ckpi_out_open(&out, path, replace, NULL, err);
     if (st != CKP_OK)

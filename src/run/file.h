@@ -21,6 +21,8 @@ typedef struct ckpi_out {
 } ckpi_out;
 /* like: a file whose permissions the new one may not exceed, or NULL. */
 CKP_MUST_USE ckp_status ckpi_out_open(ckpi_out *o, const char *path, bool replace, const char *like, ckp_error *err);
+/* CKP_EINVAL where a path names a file that ck is read from, from level `first` of its chain on, or its base model. ck may be NULL. */
+CKP_MUST_USE ckp_status ckpi_out_spares(const ckp_checkpoint *ck, size_t first, const char *path, ckp_error *err);
 CKP_MUST_USE ckp_status ckpi_out_commit(ckpi_out *o, ckp_error *err);
 void ckpi_out_free(ckpi_out *o);           /* uncommitted: nothing stays */
 

@@ -155,6 +155,8 @@ ckpi_group_open(ckp_checkpoint **out, ckp_run *run, int64_t step, bool all, ckp_
         ckp_checkpoint_close(ck);
     else
         *out = ck;
+    if (st == CKP_OK)
+        ck->parts = !all;
     return st;
 }
 

@@ -223,7 +223,8 @@ static ckp_status
 import_one(ckp_run *run, const item *it, const ckp_import_options *o, ckp_imported *done, ckp_error *err)
 {
     const ckpi_foreign_options fo = {.notice = o->notice, .notice_user = o->notice_user, .check_crc = true,
-                                     .drop_optimizers = o->coding.profile == CKP_PROFILE_WEIGHTS, .no_match = o->coding.profile == CKP_PROFILE_LOSSLESS};
+                                     .drop_optimizers = o->coding.profile == CKP_PROFILE_WEIGHTS,
+                                     .no_match = o->coding.profile == CKP_PROFILE_LOSSLESS && o->coding.optimizer_states == CKP_STATES_PROFILE};
     ckpi_reader *r = NULL;
     ckpi_foreign *f = NULL;
     uint64_t bytes = 0;

@@ -27,7 +27,16 @@ typedef struct read_job {
 } read_job;
 
 ckp_status
-ckpi_target_check(const ckpi_table *tab, const ckp_target *t, ckp_error *err)
+ckpi_refuse_part(const ckpi_rec *r, ckp_error *err)
+{
+    const ckp_status st = ckpi_fail(err, CKP_EUNSUPPORTED, "a part of a tensor, %llu elements of it, is in this shard: open the run, which has all shards",
+                                    (unsigned long long)r->numel);
+    ckpi_fail_tensor(err, r->name);
+    return st;
+}
+
+ckp_status
+ckpi_target_check(const ckpi_table *tab, const ckp_target *t, bool parts, ckp_error *err)
 {
     if (t->index >= tab->n)
         return ckpi_fail(err, CKP_ENOTFOUND, "no tensor %u; there are %zu", (unsigned)t->index, tab->n);
@@ -35,6 +44,9 @@ ckpi_target_check(const ckpi_table *tab, const ckp_target *t, ckp_error *err)
     bool same = t->ndim == r->ndim;
     for (unsigned i = 0; same && i < r->ndim; i++)
         same = t->shape != NULL && t->shape[i] == (r->box_shape != NULL ? r->box_shape[i] : r->shape[i]);
+    /* memory for the whole tensor would keep what was in it; a box has a shape of its own, by which its reader knows it */
+    if (!ckpi_rec_whole(r) && (r->flat ? !parts : !same))
+        return ckpi_refuse_part(r, err);
     ckp_status st = CKP_OK;
     if (t->dtype != r->dtype)
         st = ckpi_fail(err, CKP_EMISMATCH, "saved as %s, the target is %s", ckp_dtype_name(r->dtype),
@@ -80,7 +92,7 @@ job_init(read_job *j, ckp_error *err)
     for (size_t i = 0; i < t->n; i++)
         j->head[i] = NO_TARGET;
     for (size_t i = 0; i < j->n; i++) {
-        const ckp_status st = ckpi_target_check(t, &j->target[i], err);
+        const ckp_status st = ckpi_target_check(t, &j->target[i], j->ck->parts, err);
         if (st != CKP_OK)
             return st;
         const uint32_t holder = ckpi_table_holder(t, j->target[i].index);

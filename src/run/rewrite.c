@@ -415,20 +415,40 @@ ckpi_rewriting_free(ckpi_rewriting *r)
     ckpi_store_free(r->s);
 }
 
-/* What is based on something that is, or was by an earlier call, written anew must move to it. */
-static void
-spread(ckpi_rewriting *r)
+/* A thin was cut short, and is not what is asked for now: whose moments are differences to what has none in its stand-in stays where it is. */
+static ckp_status
+stays_behind(ckpi_rewriting *r, size_t i, bool *stays, ckp_error *err)
 {
-    for (size_t i = 0; i < r->all.n; i++) {
+    const size_t in = r->stands[r->all.v[i].base];
+    ckpi_moments m = {0};
+    ckp_status st = CKP_OK;
+
+    if (in != SIZE_MAX && r->all.v[in].m->dropped != NULL)
+        st = ckpi_rewriting_look(r, i, &m, err);
+    *stays = m.on_base;
+    return st;
+}
+
+/* What is based on something that is, or was by an earlier call, written anew must move to it. */
+static ckp_status
+spread(ckpi_rewriting *r, ckp_error *err)
+{
+    ckp_status st = CKP_OK;
+
+    for (size_t i = 0; st == CKP_OK && i < r->all.n; i++) {
+        bool stays = false;
         const ckpi_entry *e = &r->all.v[i];
         r->stands[i] = e->health == CKPI_HEALTH_OK ? ckpi_stand_in(&r->all, i) : SIZE_MAX;
         const bool moved = e->base != SIZE_MAX && (r->how[e->base] != CKPI_REWRITE_NONE || r->stands[e->base] != SIZE_MAX);
-        if (r->stands[i] != SIZE_MAX)
+        if (r->stands[i] != SIZE_MAX) {
             r->how[i] = CKPI_REWRITE_NONE;
-        else if (e->health == CKPI_HEALTH_OK && moved && r->how[i] == CKPI_REWRITE_NONE)
-            r->how[i] = CKPI_REWRITE_MOVE;
+        } else if (e->health == CKPI_HEALTH_OK && moved && r->how[i] == CKPI_REWRITE_NONE) {
+            st = stays_behind(r, i, &stays, err);
+            r->how[i] = stays ? CKPI_REWRITE_NONE : CKPI_REWRITE_MOVE;
+        }
         r->total += r->how[i] != CKPI_REWRITE_NONE ? e->bytes : 0;
     }
+    return st;
 }
 
 static void
@@ -451,10 +471,9 @@ tell(ckpi_rewriting *r, size_t i, uint64_t new_bytes)
 ckp_status
 ckpi_rewriting_run(ckpi_rewriting *r, ckp_error *err)
 {
-    ckp_status st = CKP_OK;
+    ckp_status st = spread(r, err);
     size_t deleted = 0;
 
-    spread(r);
     for (size_t i = 0; st == CKP_OK && i < r->all.n; i++) {
         const uint64_t before = r->done->new_bytes;
         if (r->all.v[i].health != CKPI_HEALTH_OK || r->stands[i] != SIZE_MAX)

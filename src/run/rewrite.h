@@ -34,4 +34,8 @@ CKP_MUST_USE ckp_status ckpi_rewriting_run(ckpi_rewriting *r, ckp_error *err);
 void ckpi_rewriting_free(ckpi_rewriting *r);
 /* Whether thinning makes zeros of chunk i of ck. */
 bool ckpi_rewrite_drops(const ckp_checkpoint *ck, size_t i);
+
+/* What a checkpoint has of first moments: bytes that would go, and whether any of its chunks are differences to its base's. */
+typedef struct ckpi_moments { uint64_t bytes; bool droppable, on_base; } ckpi_moments;
+CKP_MUST_USE ckp_status ckpi_rewriting_look(ckpi_rewriting *r, size_t i, ckpi_moments *out, ckp_error *err);
 #endif

@@ -175,18 +175,39 @@ picked_free(picked *x)
     free(x->extent);
 }
 
-/* NAME, NAME[first:last] for a part, and NAME@dtype for bytes of a dtype that safetensors does not know. */
+#define RANGE_TEXT 48u           /* "[", two numbers of 64 bits, ":" or "," and "]" */
+
+/* Where a box lies in its tensor, as a slice of it. */
+static size_t
+box_text(char *to, size_t cap, const ckpi_rec *r)
+{
+    size_t n = 0;
+
+    for (unsigned i = 0; i < r->ndim; i++)
+        n += (size_t)snprintf(to + n, cap - n, "%s%llu:%llu%s", i == 0 ? "[" : ",", (unsigned long long)r->box_first[i],
+                              (unsigned long long)(r->box_first[i] + r->box_shape[i]), i + 1 == r->ndim ? "]" : "");
+    return n;
+}
+
+/* NAME; NAME[first:last] for a part, in elements of the tensor; NAME[slice][first:last] for one of a box; and NAME@dtype for bytes of a dtype that safetensors
+   does not know. */
 static char *
 name_for(const ckpi_rec *r, const ckpi_give_range *range, bool whole, bool as_bytes)
 {
-    const size_t cap = strlen(r->name) + 96;
-    char *name = ckpi_malloc(cap, 1), part[64] = "";
+    const size_t cap = strlen(r->name) + (r->ndim + 3) * RANGE_TEXT;
+    const uint64_t first = range->first + (r->flat ? r->flat_first : 0);
+    const bool box = r->box_first != NULL && !ckpi_rec_whole(r);
+    char *name = ckpi_malloc(cap, 1);
+    size_t n = 0;
 
     if (name == NULL)
         return NULL;
-    if (!whole)
-        (void)snprintf(part, sizeof part, "[%llu:%llu]", (unsigned long long)range->first, (unsigned long long)(range->first + range->count));
-    (void)snprintf(name, cap, "%s%s%s%s", r->name, part, as_bytes ? "@" : "", as_bytes ? ckp_dtype_name(r->dtype) : "");
+    n += (size_t)snprintf(name, cap, "%s", r->name);
+    if (!whole && box)
+        n += box_text(name + n, cap - n, r);
+    if (!whole && (!box || range->count != r->numel))
+        n += (size_t)snprintf(name + n, cap - n, "[%llu:%llu]", (unsigned long long)first, (unsigned long long)(first + range->count));
+    (void)snprintf(name + n, cap - n, "%s%s", as_bytes ? "@" : "", as_bytes ? ckp_dtype_name(r->dtype) : "");
     return name;
 }
 
@@ -207,8 +228,7 @@ pick_one(picked *x, const ckpi_table *t, const ckpi_give_range *range, bool whol
     x->in[k] = *range;
     x->extent[k] = as_bytes ? bytes : range->count;
     x->t[k] = (ckpi_out_tensor){.name = x->name[k], .dtype = as_bytes ? CKP_U8 : r->dtype, .ndim = shaped ? r->ndim : 1, .bytes = bytes,
-                                .alias_of = CKPI_NO_TENSOR,
-                                .shape = !shaped ? &x->extent[k] : r->box_shape != NULL ? r->box_shape : r->shape};
+                                .alias_of = CKPI_NO_TENSOR, .shape = shaped ? r->shape : &x->extent[k]};
     x->n++;
     return true;
 }
@@ -225,7 +245,7 @@ pick(picked *x, const ckpi_table *t, const haves *h, bool whole, ckp_error *err)
     x->extent = ckpi_calloc(h->n, sizeof *x->extent);
     ok = x->t != NULL && x->in != NULL && x->ordered != NULL && x->name != NULL && x->extent != NULL;
     for (size_t i = 0; ok && i < h->n; i++)
-        if ((h->r[i].count == t->rec[h->r[i].tensor].numel) == whole)
+        if ((h->r[i].count == t->rec[h->r[i].tensor].numel && ckpi_rec_whole(&t->rec[h->r[i].tensor])) == whole)
             ok = pick_one(x, t, &h->r[i], whole);
     return ok ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "salvage: no memory");
 }

@@ -350,12 +350,14 @@ again_one(void *user, size_t g, ckpi_scratch *ws, ckp_error *err)
     return ckpi_dq_again(j->pass, g, &j->stages[g], ws, err);
 }
 
-static ckp_status
-same_table(const ckp_run *run, const ckp_state *state, ckp_error *err)
+ckp_status
+ckpi_session_same(ckp_run *run, ckp_state *state, ckp_error *err)
 {
     ckpi_table *table = NULL;
 
-    ckp_status st = ckpi_table_from_state(&table, state, err);
+    ckp_status st = ckpi_state_seal(state, err);
+    if (st == CKP_OK)
+        st = ckpi_table_from_state(&table, state, err);
     if (st == CKP_OK)
         st = ckpi_copies_link(table, state, &(ckpi_copies){run->front, run->pred->table, false}, err);
     const bool same = st == CKP_OK && ckpi_id_eq(run->pred->table->id, table->id);
@@ -370,11 +372,7 @@ ckpi_session_recode(ckp_run *run, ckp_state *state, const ckp_dynaquant *config,
     const ckpi_pass pass = pass_of(run, state);
     pass_job j = {&pass, run->stages};
 
-    ckp_status st = ckpi_state_seal(state, err);
-    if (st == CKP_OK)
-        st = same_table(run, state, err);
-    if (st == CKP_OK)
-        st = prepare_dynaquant(run, &pass, config, err);
+    ckp_status st = prepare_dynaquant(run, &pass, config, err);
     if (st == CKP_OK)
         st = each_group(run, &pass, again_one, &j, err);
     run->job.cpu_front += front_cpu(run) - cpu0;

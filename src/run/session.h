@@ -125,7 +125,9 @@ CKP_MUST_USE ckp_status ckpi_session_take(ckp_run *run, uint64_t step, ckp_state
                                           ckp_error *err);
 /* The same state again, as a key, by grids of that quality or (config not NULL) by DynaQuant. */
 CKP_MUST_USE ckp_status ckpi_session_retake(ckp_run *run, ckp_state *state, double quality, const ckp_dynaquant *config, ckp_error *err);
-/* The weights of a save that was taken by DynaQuant, by another configuration. */
+/* Seals a state; CKP_EINVAL: its tensors are not those of the staged one. */
+CKP_MUST_USE ckp_status ckpi_session_same(ckp_run *run, ckp_state *state, ckp_error *err);
+/* The weights of a save that was taken by DynaQuant, by another configuration; of the same state. */
 CKP_MUST_USE ckp_status ckpi_session_recode(ckp_run *run, ckp_state *state, const ckp_dynaquant *config, ckp_error *err);
 CKP_MUST_USE ckp_status ckpi_session_add_metrics(ckpi_save_job *job, const ckp_metric *m, size_t n, ckp_error *err);
 /* Whether a call must be skipped, for CKP_BUSY_SKIP. */

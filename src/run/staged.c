@@ -81,9 +81,12 @@ ckp_run_restage_dynaquant(ckp_run *run, ckp_state *state, const ckp_dynaquant *c
         st = ckpi_dynaquant_check(config, run->opt.coding.profile, err);
     if (st != CKP_OK)
         return st;
-    if (run->job.set.dynaquant && !run->job.set.exact_weights)
+    st = ckpi_session_same(run, state, err);
+    if (st == CKP_EINVAL)        /* nothing has happened to the staged save */
+        return st;
+    if (st == CKP_OK && run->job.set.dynaquant && !run->job.set.exact_weights)
         st = ckpi_session_recode(run, state, config, err);
-    else
+    else if (st == CKP_OK)
         st = ckpi_session_retake(run, state, 0.0, config, err);
     if (st == CKP_OK)
         st = fits(run, err);
@@ -155,7 +158,8 @@ ckp_run_unstage(ckp_run *run)
         return;
     run->staged = false;
     run->key_next = true;        /* the reconstruction is of what was never committed */
-    run->pred->valid = false;
+    if (run->pred != NULL)       /* a state that could not be laid out has none */
+        run->pred->valid = false;
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
@@ -163,7 +167,7 @@ ckp_run_unstage(ckp_run *run)
 static ckp_status
 check_target(const ckpi_table *tab, const ckp_target *t, ckp_error *err)
 {
-    ckp_status st = ckpi_target_check(tab, t, err);
+    ckp_status st = ckpi_target_check(tab, t, true, err);
     if (st != CKP_OK)
         return st;
     const ckpi_rec *r = &tab->rec[t->index];

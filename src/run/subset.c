@@ -3,6 +3,7 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "run/checkpoint.h"
 #include "run/subset.h"
 
 const char *
@@ -25,7 +26,7 @@ add(ckpi_subset *s, uint32_t *first, const ckpi_table *t, uint32_t i, const char
     const uint32_t payload = r->alias_of != CKPI_NO_TENSOR ? r->alias_of : i, k = (uint32_t)s->n++;
 
     s->tensor[k] = (ckpi_out_tensor){.name = name, .dtype = r->dtype, .ndim = r->ndim, .bytes = r->bytes, .alias_of = first[payload],
-                                     .shape = r->box_shape != NULL ? r->box_shape : r->shape};
+                                     .shape = r->shape};
     s->row[k] = i;
     s->number[i] = k;
     if (first[payload] == CKPI_NO_TENSOR)
@@ -45,16 +46,19 @@ ckpi_subset_new(ckpi_subset *out, const ckpi_table *t, const char *only, ckp_err
     }
     for (size_t i = 0; i <= t->n; i++)
         out->number[i] = first[i] = CKPI_NO_TENSOR;
-    for (uint32_t i = 0; i < t->n; i++) {
+    ckp_status st = CKP_OK;
+    for (uint32_t i = 0; st == CKP_OK && i < t->n; i++) {
         const char *name = ckpi_subset_name(t->rec[i].name, only);
-        if (name != NULL)
+        if (name != NULL && !ckpi_rec_whole(&t->rec[i]))
+            st = ckpi_refuse_part(&t->rec[i], err);
+        else if (name != NULL)
             add(out, first, t, i, name);
     }
     free(first);
-    if (out->n != 0 || only == NULL)
+    if (st == CKP_OK && (out->n != 0 || only == NULL))
         return CKP_OK;
     ckpi_subset_free(out);
-    return ckpi_fail(err, CKP_ENOTFOUND, "there is no tensor '%.200s/...' in it", only);
+    return st != CKP_OK ? st : ckpi_fail(err, CKP_ENOTFOUND, "there is no tensor '%.200s/...' in it", only);
 }
 
 void

@@ -14,7 +14,7 @@ typedef struct ckpi_subset {
 
 /* The name of a tensor inside of the object `only` (NULL: as it is); NULL: it is no part of it. */
 const char *ckpi_subset_name(const char *name, const char *only);
-/* only NULL: all. CKP_ENOTFOUND: no tensor is named so. The table must outlive it. */
+/* only NULL: all. CKP_ENOTFOUND: no tensor is named so; CKP_EUNSUPPORTED: the file holds a part of one. The table must outlive it. */
 CKP_MUST_USE ckp_status ckpi_subset_new(ckpi_subset *out, const ckpi_table *t, const char *only, ckp_error *err);
 void ckpi_subset_free(ckpi_subset *s);
 #endif

@@ -24,8 +24,6 @@ check(const char *what, const char *dir, const ckp_rewrite_opts *o, ckp_rewritte
 
 /* ---- thin ---------------------------------------------------------------------------------------------------------- */
 
-typedef struct moments { uint64_t bytes; bool droppable, on_base; } moments;
-
 /* Whether chunk i is a difference to one of its base that thinning would make zeros of. */
 static bool
 needs_base(const ckp_checkpoint *ck, size_t i)
@@ -37,13 +35,12 @@ needs_base(const ckp_checkpoint *ck, size_t i)
     return base != NULL && (base->quant == CKPI_QUANT_NONE || ck->unit[ck->unit_of[i]].v != CKPI_NO_CHUNK);
 }
 
-/* What a checkpoint has of first moments: bytes that would go, and whether any of its chunks are differences to its base's. */
-static ckp_status
-look_at(ckpi_rewriting *r, size_t i, moments *out, ckp_error *err)
+ckp_status
+ckpi_rewriting_look(ckpi_rewriting *r, size_t i, ckpi_moments *out, ckp_error *err)
 {
     ckp_checkpoint *ck = NULL;
 
-    *out = (moments){0};
+    *out = (ckpi_moments){0};
     const ckp_status st = ckpi_checkpoint_open_listed(&ck, r->s, &r->place, &r->all, i, r->o->base_model, err);
     for (size_t c = 0; st == CKP_OK && c < ck->lin->level[0].f->n_chunks; c++) {
         const ckpi_chunk *k = &ck->lin->level[0].f->chunk[c];
@@ -66,13 +63,13 @@ choose(ckpi_rewriting *r, ckp_error *err)
 
     for (size_t i = r->all.n; st == CKP_OK && i-- > 0;) {
         const ckpi_entry *e = &r->all.v[i];
-        moments m = {0};
+        ckpi_moments m = {0};
         if (e->health != CKPI_HEALTH_OK || ckpi_stand_in(&r->all, i) != SIZE_MAX)
             continue;
         const bool old = newer++ >= r->o->older_than;
         if (e->m->dropped != NULL)
             continue;
-        st = look_at(r, i, &m, err);
+        st = ckpi_rewriting_look(r, i, &m, err);
         if (old && !r->needed[i] && m.droppable) {
             r->how[i] = CKPI_REWRITE_THIN;
             r->done->freed_bytes += r->o->dry_run ? m.bytes : 0;

@@ -11,6 +11,13 @@ restorable(const ckpi_entry *e)
     return e->health == CKPI_HEALTH_OK;
 }
 
+/* What another one stands in for is the same point once more: a base, perhaps. */
+static bool
+is_point(const ckpi_entry *e)
+{
+    return restorable(e) && !e->replaced;
+}
+
 static bool
 has_rule(const ckpi_retention *r)
 {
@@ -21,7 +28,7 @@ static void
 mark_last(ckpi_entries *e, uint32_t n)
 {
     for (size_t i = e->n; i-- > 0 && n > 0;)
-        if (restorable(&e->v[i])) {
+        if (is_point(&e->v[i])) {
             e->v[i].keep = CKPI_KEEP_POINT;
             n--;
         }
@@ -38,9 +45,9 @@ static void
 mark_every(ckpi_entries *e, uint64_t every)
 {
     for (size_t i = 0; i < e->n; i++) {
-        bool first = restorable(&e->v[i]);
+        bool first = is_point(&e->v[i]);
         for (size_t k = 0; first && k < e->n; k++)
-            first = k == i || !restorable(&e->v[k]) || e->v[k].step / every != e->v[i].step / every || before(e, i, k);
+            first = k == i || !is_point(&e->v[k]) || e->v[k].step / every != e->v[i].step / every || before(e, i, k);
         if (first)
             e->v[i].keep = CKPI_KEEP_POINT;
     }
@@ -59,10 +66,10 @@ mark_best(ckpi_entries *e, const ckpi_retention *r)
     for (size_t i = 0; i < e->n; i++) {
         double x, y;
         uint32_t ahead = 0;
-        if (!restorable(&e->v[i]) || !ckpi_manifest_metric(e->v[i].m, r->best, &x) || isnan(x))
+        if (!is_point(&e->v[i]) || !ckpi_manifest_metric(e->v[i].m, r->best, &x) || isnan(x))
             continue;
         for (size_t k = 0; ahead < r->n_best && k < e->n; k++)
-            ahead += k != i && restorable(&e->v[k]) && ckpi_manifest_metric(e->v[k].m, r->best, &y) && better(k, y, i, x, r->best_is_max);
+            ahead += k != i && is_point(&e->v[k]) && ckpi_manifest_metric(e->v[k].m, r->best, &y) && better(k, y, i, x, r->best_is_max);
         if (ahead < r->n_best)
             e->v[i].keep = CKPI_KEEP_POINT;
     }
@@ -75,8 +82,8 @@ refuse_unknown(const ckpi_entries *e, const ckpi_retention *r, ckp_error *err)
     bool known = r->best == NULL, goes = false;
     double x;
     for (size_t i = 0; i < e->n; i++) {
-        known = known || (restorable(&e->v[i]) && ckpi_manifest_metric(e->v[i].m, r->best, &x));
-        goes = goes || e->v[i].keep == CKPI_KEEP_NO;
+        known = known || (is_point(&e->v[i]) && ckpi_manifest_metric(e->v[i].m, r->best, &x));
+        goes = goes || (e->v[i].keep == CKPI_KEEP_NO && !e->v[i].replaced);
     }
     return known || !goes ? CKP_OK : ckpi_fail(err, CKP_ENOTFOUND, "nothing is deleted: no checkpoint has a metric '%.64s' to keep the best by", r->best);
 }
@@ -109,7 +116,7 @@ static size_t
 newest(const ckpi_entries *e, bool finite)
 {
     for (size_t i = e->n; i-- > 0;)
-        if (restorable(&e->v[i]) && (!finite || is_finite(&e->v[i])))
+        if (is_point(&e->v[i]) && (!finite || is_finite(&e->v[i])))
             return i;
     return e->n;
 }
@@ -148,10 +155,13 @@ fit(ckpi_entries *e, uint64_t max_bytes, size_t a, size_t b)
 ckp_status
 ckpi_retention_mark(ckpi_entries *e, const ckpi_retention *r, ckp_error *err)
 {
-    const size_t last = newest(e, false), finite = newest(e, true);
+    const bool all = !has_rule(r);
 
-    for (size_t i = 0; i < e->n; i++)
-        e->v[i].keep = !has_rule(r) || !restorable(&e->v[i]) ? CKPI_KEEP_POINT : CKPI_KEEP_NO;
+    for (size_t i = 0; i < e->n; i++) {
+        e->v[i].replaced = restorable(&e->v[i]) && ckpi_stand_in(e, i) != SIZE_MAX;
+        e->v[i].keep = !restorable(&e->v[i]) || (all && (r->max_bytes == 0 || !e->v[i].replaced)) ? CKPI_KEEP_POINT : CKPI_KEEP_NO;
+    }
+    const size_t last = newest(e, false), finite = newest(e, true);
     mark_last(e, r->last);
     if (r->every != 0)
         mark_every(e, r->every);
@@ -187,7 +197,7 @@ static void
 count(const ckpi_entries *e, ckpi_retained *done)
 {
     for (size_t i = 0; i < e->n; i++) {
-        done->points += restorable(&e->v[i]) && e->v[i].keep == CKPI_KEEP_POINT;
+        done->points += is_point(&e->v[i]) && e->v[i].keep == CKPI_KEEP_POINT;
         done->bases += e->v[i].keep == CKPI_KEEP_BASE;
     }
 }

@@ -116,6 +116,7 @@ typedef struct ckpi_entry {
     size_t base;                 /* index of its base in the same list, or SIZE_MAX */
     char *reason;                /* a sentence when health is not OK, else NULL */
     ckpi_keep keep;              /* filled by ckpi_retention_mark */
+    bool replaced;               /* likewise: another one stands in for it */
 } ckpi_entry;
 
 typedef struct ckpi_entries {
@@ -225,7 +226,8 @@ typedef struct ckpi_retention {
 } ckpi_retention;
 
 /*
- * Decides, touches nothing: points become KEEP_POINT, what they need KEEP_BASE, other whole checkpoints KEEP_NO. Broken and foreign entries keep
+ * Decides, touches nothing: points become KEEP_POINT, what they need KEEP_BASE, other whole checkpoints KEEP_NO. Of a checkpoint and what stands in for
+ * it, the latter is the point. Broken and foreign entries keep
  * KEEP_POINT: they are not ours to delete. CKP_ENOTFOUND: one of r->dir is not a restorable checkpoint.
  */
 CKP_MUST_USE ckp_status ckpi_retention_mark(ckpi_entries *e, const ckpi_retention *r, ckp_error *err);

@@ -13,6 +13,9 @@ ckpress decompress -q 3.ckp --base 1.ckp --base 2.ckp -o - | cmp - 1.safetensors
 hide() { sed 's/[0-9a-f]\{32\}/ID/g'; }
 ckpress info 3.ckp --base 2.ckp --base 1.ckp | head -n 3 | hide
 code ckpress verify --decode 3.ckp --base 2.ckp --base 1.ckp
+echo "-- over the base"
+code ckpress compress -q 2.safetensors --base 1.ckp -o ./1.ckp -f
+code ckpress decompress -q 2.ckp --base 1.ckp -o 1.ckp -f
 echo "-- wrong and missing bases"
 code ckpress decompress 2.ckp -o x.safetensors | hide
 code ckpress decompress 2.ckp --base other.ckp -o x.safetensors | hide

@@ -141,10 +141,28 @@ def test_the_command_takes_it(tmp_path: Path, base: Path) -> None:
     assert os.path.exists(moved)
     listed = subprocess.run(["ckpress", "ls", run], **tell)
     assert f"base model: {base} IS MISSING" in listed.stdout
+    os.mkfifo(base)  # no file, and nobody writes to it
+    assert f"base model: {base} IS MISSING" in subprocess.run(["ckpress", "ls", run], **tell, timeout=30).stdout
+    base.unlink()
     moved.rename(base)
     assert f"base model: {base}\n" in subprocess.run(["ckpress", "ls", run], **tell).stdout
     assert f"base model: {base}\n" in subprocess.run(["ckpress", "info", run], **tell).stdout
     assert ckpress.list_run(run)[0].base_model == str(base)
+
+
+def test_an_export_beside_it(tmp_path: Path, base: Path) -> None:
+    """The directory that a model was taken from is where its successor is easily exported to."""
+    model, _ = fresh()
+    with ckpress.Checkpointer(tmp_path / "run", base=base) as ck:
+        ck.save(1, model=model)
+    place = tmp_path / "model"
+    place.mkdir()
+    moved = base.rename(place / "model.safetensors")
+    for size in (1 << 30, 20_000):
+        with pytest.raises(ckpress.InvalidError, match="it is a base"):
+            ckpress.export(tmp_path / "run", place, to="hf", base=moved, overwrite=True, max_file_bytes=size)
+        assert os.listdir(place) == ["model.safetensors"]
+    assert torch.equal(ckpress.load(tmp_path / "run", base=moved)["model"]["head.weight"], model.state_dict()["head.weight"])
 
 
 def test_files_that_are_no_base(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import ckpress
 import pytest
 import torch
+from ckpress import _core
+from ckpress._coding import coding
 from helpers import same
 from torch import nn
 
@@ -58,6 +60,10 @@ def test_command(tmp_path: Path, way: str) -> None:
     subprocess.run(["ckpress", "compress", "-q", f"--optimizer-states={way}", tmp_path / "s.pt"], check=True)
     told = json.loads(subprocess.run(["ckpress", "info", "--json", tmp_path / "s.ckp"], check=True, capture_output=True).stdout)
     assert told["clusters"].keys() == {"m", "v"} and all(e["mse"] > 0 and e["mre"] > 0 for e in told["clusters"].values())
+    # as a run of one file too
+    _core.import_run(str(tmp_path / "run"), (str(tmp_path / "s.pt"),), None, True, coding("lossless", 1.0, 1, 0, None, None, way), None)
+    run = json.loads(subprocess.run(["ckpress", "info", "--json", tmp_path / "run"], check=True, capture_output=True).stdout)
+    assert run["clusters"].keys() == {"m", "v"}
     assert "error of v: MRE" in subprocess.run(["ckpress", "info", tmp_path / "s.ckp"], check=True, capture_output=True, text=True).stdout
     subprocess.run(["ckpress", "decompress", "-q", "-o", tmp_path / "back.pt", tmp_path / "s.ckp"], check=True)
     back = torch.load(tmp_path / "back.pt", weights_only=True)

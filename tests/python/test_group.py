@@ -35,6 +35,23 @@ def newest(dir):
     return rows[-1].dir
 
 
+def save_empty(rank, dir):
+    torch.manual_seed(1)
+    model = torch.nn.Linear(3, 3)
+    model.register_buffer("nothing", torch.empty(0))
+    with open_run(dir) as ck:
+        ck.save(1, model=model, wait=True)
+    with open_run(dir) as ck:
+        return ck.restore(model=model)
+
+
+def test_empty_tensors(tmp_path):
+    """What has no elements is one rank's too, and no second tensor of the others."""
+    assert run(save_empty, tmp_path, world=2) == [("ok", 1)] * 2
+    with ckpress.open(tmp_path / "run") as f:
+        assert [name for name in f if "nothing" in name] == ["model/nothing"]
+
+
 def save_steps(rank, dir, profile, saves):
     model, optimizer = training()
     torch.manual_seed(100 + rank)  # random states are each rank's own
@@ -95,6 +112,27 @@ def test_four_processes_save_one_step(tmp_path, profile):
         assert torch.equal(drawn, values[rank][1])
     rows = ckpress.list_run(tmp_path / "run")
     assert rows[-1].step == 5 and rows[-1].is_delta
+
+
+def test_one_shard_alone(tmp_path):
+    """What another rank has saved is in it as a row without elements: refused by name, and not memory as it was."""
+    assert [kind for kind, _ in run(save_steps, tmp_path, "lossless", 1, world=2)] == ["ok"] * 2
+    for rank in range(2):
+        shard = tmp_path / "run" / newest(tmp_path) / f"shard-{rank:05}-of-00002.ckp"
+        with pytest.raises(ckpress.UnsupportedError, match="a part of a tensor"):
+            ckpress.load(shard)
+        with ckpress.open(shard) as f:
+            absent = next(f[name] for name in f if f[name].info["numel"] == 0)
+            for way in (lambda: absent.read(), lambda: absent[:], lambda: absent[0]):
+                with pytest.raises(ckpress.UnsupportedError, match=absent.name):
+                    way()
+            assert [f[name].read() for name in f if f[name].info["numel"] != 0]
+            calls = (["decompress", shard], ["extract", shard, absent.name], ["export", shard, "--to", "safetensors"])
+        for call in calls:
+            done = subprocess.run(["ckpress", *map(str, call), "-o", tmp_path / "out"], capture_output=True, text=True)
+            assert done.returncode == 4 and ("holds a part" in done.stderr or "a part of a tensor" in done.stderr), done
+            assert not os.path.isfile(tmp_path / "out")
+        assert not any(files for _, _, files in os.walk(tmp_path / "out"))
 
 
 def test_another_number_of_ranks(tmp_path):

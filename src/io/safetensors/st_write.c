@@ -173,8 +173,8 @@ put_tensor(ckpi_buf *b, const ckpi_out_tensor *t, uint64_t begin, uint64_t end)
     put_u64(b, end, "]}");
 }
 
-static ckp_status
-check_fresh(const ckpi_out_tensor *t, size_t n, ckp_error *err)
+ckp_status
+ckpi_st_check(const ckpi_out_tensor *t, size_t n, ckp_error *err)
 {
     for (size_t i = 0; i < n; i++) {
         const char *why = dtype_name(&t[i]) == NULL ? "safetensors has no such dtype" : strcmp(t[i].name, "__metadata__") == 0
@@ -224,7 +224,7 @@ fresh(ckpi_export **out, ckpi_writer *w, const char *format, bool as_given, cons
     ckpi_buf header = CKPI_BUF_INIT;
     row *rows = NULL;
     *out = NULL;
-    ckp_status st = check_fresh(t, n, err);
+    ckp_status st = ckpi_st_check(t, n, err);
     if (st == CKP_OK)
         st = ckpi_export_new(&e, w, t, n, err);
     if (st != CKP_OK)

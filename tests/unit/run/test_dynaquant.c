@@ -319,6 +319,8 @@ again_from_other_ways(void **state)
     bad.bins = 99;
     assert_status(ckp_run_restage_dynaquant(run, s, &bad, &err), CKP_EINVAL);
     assert_status(ckp_run_staged_bytes(run, CKP_ROLE_V, &n, &err), CKP_EINVAL);
+    assert_status(ckp_run_restage_dynaquant(run, o, &c, &err), CKP_EINVAL);      /* another state */
+    assert_false(ckp_run_staged_key(run));
     assert_int_equal(staged_bytes(run), grids);
     assert_ok(ckp_run_restage_dynaquant(run, s, &c, NULL));
     assert_true(ckp_run_staged_key(run));
@@ -335,6 +337,7 @@ again_from_other_ways(void **state)
     stage(run, s, 3);
     assert_ok(ckp_run_restage_dynaquant(run, s, &c, NULL));
     assert_status(ckp_run_restage_dynaquant(run, o, &c, &err), CKP_EINVAL);
+    assert_true(ckp_run_staged_key(run));
     ckp_run_unstage(run);
     stage(run, s, 3);
     bad = c;
@@ -454,7 +457,7 @@ files(void **state)
 
 /* ---- lack of memory -------------------------------------------------------------------------------------------------------- */
 
-typedef struct fixture { char *dir; sim *m; } fixture;
+typedef struct fixture { char *dir; sim *m; bool grids; } fixture;      /* grids: what is staged first */
 
 static sim *
 tiny(void)
@@ -463,6 +466,7 @@ tiny(void)
     sim *m = sim_new(4);
     (void)sim_add_weight(m, "w", CKP_F32, CKP_F32, CKP_F32, 2, mat);
     (void)sim_add_weight(m, "h", CKP_BF16, CKP_F32, 0, 1, vec);
+    (void)sim_add(m, "e", CKP_ROLE_WEIGHT, SIM_NONE, CKP_F32, 2, mat);      /* lossy by DynaQuant alone: another layout */
     sim_train(m);
     sim_put(m, 0, 5, NAN);
     return m;
@@ -486,7 +490,7 @@ live(void *user)
     c.n_embeddings = 1;
     c.prune_by = CKP_SCORE_SENSITIVITY;
     o.coding.profile = CKP_PROFILE_RESUME;
-    o.coding.dynaquant = &c;
+    o.coding.dynaquant = f->grids ? NULL : &c;
     o.coding.threads = 1;
     o.keep_last = 1;
     help_remove(strdup(help_path(f->dir, "lock")));
@@ -521,13 +525,15 @@ static void
 no_memory(void **state)
 {
     (void)state;
-    fixture f = {help_dir(), tiny()};
-    ckp_error err;
-    assert_ok(live(&f));
-    assert_true(failalloc_run(live, &f, 100, 5) > 100);
-    OK_OR_FAIL(ckp_verify(f.dir, NULL, 0, CKP_VERIFY_DECODE, 1, NULL, NULL, &err));
-    sim_free(f.m);
-    help_remove(f.dir);
+    for (int grids = 0; grids < 2; grids++) {
+        fixture f = {help_dir(), tiny(), grids == 1};
+        ckp_error err;
+        assert_ok(live(&f));
+        assert_true(failalloc_run(live, &f, 100, 5) > 100);
+        OK_OR_FAIL(ckp_verify(f.dir, NULL, 0, CKP_VERIFY_DECODE, 1, NULL, NULL, &err));
+        sim_free(f.m);
+        help_remove(f.dir);
+    }
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, model_setup, model_teardown)

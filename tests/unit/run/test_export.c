@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files for others and from them: which steps paths mean, and the n-th allocation that fails. What the files hold: tests/cli, tests/python. */
 #define _GNU_SOURCE
+#include <sys/stat.h>
 #include <unistd.h>
 #include "help.h"
 #include "model.h"
 #include <ckpress/run_export.h>
+#include <ckpress/run_file.h>
 #include "harness/failalloc.h"
 
 /* n paths and the steps that they mean, or 0 and a word of the refusal. */
@@ -135,6 +137,52 @@ test_arguments(void **state)
     help_remove(out);
 }
 
+/* An older export stays whole where the new one cannot be written. */
+static void
+test_replaces_nothing_in_vain(void **state)
+{
+    (void)state;
+    char *run = make_run(), *out = help_dir(), *file = strdup(help_path(out, "odd.ckp"));
+    const uint64_t two[1] = {2};
+    const double data[4] = {1, 2, 3, 4};
+    place p = {run, out, CKP_EXPORT_HF};
+    ckp_export_options o = CKP_EXPORT_OPTIONS_INIT;
+    ckp_exported done = {.size = sizeof done};
+    ckp_checkpoint *ck = NULL;
+    ckp_state *s = NULL;
+    ckp_tensor t = CKP_TENSOR_INIT;
+    ckp_error e;
+
+    assert_ok(export_run(&p));
+    t.dtype = CKP_C128;
+    t.ndim = 1;
+    t.shape = two;
+    t.data = data;
+    assert_ok(ckp_state_new(&s, NULL));
+    assert_ok(ckp_state_add_tensor(s, "complex", CKP_ROLE_WEIGHT, NULL, &t, NULL, NULL));
+    assert_ok(ckp_file_save(file, s, NULL, NULL, false, &e));
+    assert_ok(ckp_checkpoint_open_file(&ck, file, NULL, 0, &e));
+    o.to = CKP_EXPORT_HF;
+    o.replace = true;
+    assert_status(ckp_checkpoint_export_to(ck, out, NULL, &o, &done, &e), CKP_EUNSUPPORTED);
+    assert_string_equal(e.tensor, "complex");
+    assert_int_equal(access(help_path(out, "model.safetensors.index.json"), F_OK), 0);
+    ckp_checkpoint_close(ck);
+    /* one file in place of several, which fails as it is written */
+    assert_int_equal(mkdir(help_path(out, "model.safetensors"), 0700), 0);
+    assert_ok(ckp_checkpoint_open_run(&ck, run, CKP_STEP_NEWEST, false, &e));
+    assert_status(ckp_checkpoint_export_to(ck, out, NULL, &o, &done, &e), CKP_EINVAL);
+    assert_int_equal(access(help_path(out, "model.safetensors.index.json"), F_OK), 0);
+    assert_int_equal(rmdir(help_path(out, "model.safetensors")), 0);
+    assert_ok(ckp_checkpoint_export_to(ck, out, NULL, &o, &done, &e));
+    assert_int_equal(access(help_path(out, "model.safetensors.index.json"), F_OK), -1);
+    ckp_checkpoint_close(ck);
+    ckp_state_free(s);
+    free(file);
+    help_remove(run);
+    help_remove(out);
+}
+
 /* Each try makes a run of its own name: what a failure left is a run, if it is anything. */
 typedef struct series { const char *file, *dir; unsigned tries; } series;
 
@@ -177,6 +225,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_steps), cmocka_unit_test(test_arguments), cmocka_unit_test(test_export_memory),
+                                       cmocka_unit_test(test_replaces_nothing_in_vain),
                                        cmocka_unit_test(test_import_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

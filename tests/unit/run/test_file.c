@@ -151,6 +151,43 @@ nothing_is_replaced_unasked(void **state)
     model_free(&m);
 }
 
+/* A base that the new file replaces would be lost, and the new file with it. */
+static void
+a_base_is_not_written_over(void **state)
+{
+    const char *base = model_path(state, "base.ckp"), *delta = model_path(state, "delta.ckp"), *link = model_path(state, "link.ckp"),
+               *foreign = model_path(state, "x.safetensors");
+    const char *const bases[] = {base};
+    ckp_convert_options o = CKP_CONVERT_OPTIONS_INIT;
+    ckp_checkpoint *ck = NULL;
+    ckp_error e = {0};
+    model m;
+
+    model_small(&m, "over");
+    save(base, &m, CKP_PROFILE_LOSSLESS, NULL);
+    model_step(&m);
+    ckp_state *s = model_state(&m);
+    assert_int_equal(symlink("base.ckp", link), 0);
+    assert_ok(ckp_checkpoint_open_file(&ck, base, NULL, 0, &e));
+    assert_status(ckp_file_save(base, s, NULL, ck, true, &e), CKP_EINVAL);
+    assert_non_null(strstr(e.file, "base.ckp"));
+    assert_status(ckp_file_save(link, s, NULL, ck, true, &e), CKP_EINVAL);
+    assert_ok(ckp_file_save(delta, s, NULL, ck, true, &e));
+    ckp_checkpoint_close(ck);
+    o.bases = bases;
+    o.n_bases = 1;
+    o.replace = true;
+    assert_status(ckp_decompress(delta, base, &o, NULL, &e), CKP_EINVAL);
+    assert_ok(ckp_decompress(delta, foreign, &o, NULL, &e));
+    o.n_bases = 0;
+    assert_ok(ckp_compress(foreign, base, &o, NULL, &e));            /* without a base it may be replaced */
+    o.n_bases = 1;
+    assert_status(ckp_compress(foreign, link, &o, NULL, &e), CKP_EINVAL);
+    assert_ok(ckp_verify(base, NULL, 0, CKP_VERIFY_DECODE, 1, NULL, NULL, &e));
+    ckp_state_free(s);
+    model_free(&m);
+}
+
 /* Stops at the call that its count says. */
 static int
 stop(void *user, uint64_t done, uint64_t total)
@@ -442,7 +479,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         T(ranges_are_parts_of_the_whole), T(deltas_of_files), T(nothing_is_replaced_unasked), T(cancelled_work_leaves_nothing),
         T(conversion_says_what_it_did), T(salvage_of_cut_files), T(salvage_of_flipped_files), T(verify_goes_as_deep_as_asked),
-        T(chunks_out_of_order),
+        T(chunks_out_of_order), T(a_base_is_not_written_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A process that may open no more files has no damaged checkpoints: a restore says so, and takes no older one instead. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <sys/resource.h>
 #include <ckpress/run_verify.h>
 #include "help.h"
+#include "run/checkpoint.h"
 
 enum { SAVES = 24 };
 
@@ -68,9 +70,50 @@ test_too_few(void **state)
     help_remove(dir);
 }
 
+static int
+open_files(void)
+{
+    int n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    assert_non_null(d);
+    while (readdir(d) != NULL)
+        n++;
+    (void)closedir(d);
+    return n;
+}
+
+/* A shard that is another's than its manifest says is closed again. */
+static void
+test_foreign_shard(void **state)
+{
+    (void)state;
+    char *dir = help_dir();
+    sim *m = help_model(1, true);
+    ckp_run *run = help_open(dir, CKP_PROFILE_LOSSLESS, SAVES, 0);
+    ckpi_fs *fs = NULL;
+    ckpi_store *s = NULL;
+    ckpi_entries all = {0};
+    ckpi_fmt_file *f = NULL;
+    ckp_error err;
+    help_save(run, m, NULL);
+    assert_ok(ckp_run_close(run, NULL));
+    assert_ok(ckpi_fs_posix(&fs, dir, false, NULL));
+    assert_ok(ckpi_store_open(&s, fs, CKPI_STORE_READ, NULL, NULL));
+    assert_ok(ckpi_store_list(s, &all, NULL));
+    all.v[0].m->shards[0].content.lo ^= 1;
+    const int open = open_files();
+    assert_status(ckpi_checkpoint_open_shard(s, all.v[0].dir, all.v[0].m, 0, &f, &err), CKP_ECORRUPT);
+    assert_null(f);
+    assert_int_equal(open_files(), open);
+    ckpi_entries_free(&all);
+    ckpi_store_free(s);
+    sim_free(m);
+    help_remove(dir);
+}
+
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_too_few)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_too_few), cmocka_unit_test(test_foreign_shard)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading into the caller's memory: what fits, what is refused, ranges, looks, threads. */
+#define _GNU_SOURCE
 #include "help.h"
 #include <math.h>
 #include <pthread.h>
+#include <unistd.h>
+#include <ckpress/run_file.h>
 
 typedef struct fixture { char *dir; sim *m; ckp_checkpoint *ck; } fixture;
 
@@ -176,6 +179,76 @@ test_aliases(void **state)
     help_remove(dir);
 }
 
+/* What a shard of several holds: nothing of a tensor, a range of one, a box of one. */
+static const uint64_t whole[2] = {6, 4}, part_shape[3][2] = {{0, 0}, {1, 9}, {3, 4}}, box_first[2] = {3, 0};
+static const float part_data[24] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+static const char *const part_name[3] = {"absent", "range", "box"};
+
+static ckp_state *
+parts_of_tensors(void)
+{
+    ckp_state *s = NULL;
+    assert_ok(ckp_state_new(&s, NULL));
+    for (size_t i = 0; i < 3; i++) {
+        ckp_tensor t = CKP_TENSOR_INIT;
+        t.dtype = CKP_F32;
+        t.ndim = 2;
+        t.shape = part_shape[i];
+        t.global_shape = whole;
+        t.flat = i < 2;
+        t.flat_first = i == 1 ? 5 : 0;
+        t.box_first = i == 2 ? box_first : NULL;
+        t.data = part_data;
+        assert_ok(ckp_state_add_tensor(s, part_name[i], CKP_ROLE_OTHER, NULL, &t, NULL, NULL));
+    }
+    return s;
+}
+
+/* Memory for the whole tensor must not come back as it was: parts are refused, but by who has saved them, by ranges, and in a box's own shape. */
+static void
+test_parts(void **state)
+{
+    (void)state;
+    char *dir = help_dir(), *file = strdup(help_path(dir, "x.ckp"));
+    ckp_state *s = parts_of_tensors();
+    ckp_checkpoint *ck[2] = {NULL};
+    ckp_error err;
+    float mem[24] = {0};
+
+    OK_OR_FAIL(ckp_file_save(file, s, NULL, NULL, false, &err));
+    ckp_run *run = help_open(help_path(dir, "run"), CKP_PROFILE_LOSSLESS, 2, 0);
+    OK_OR_FAIL(ckp_run_save(run, 1, s, NULL, NULL, &err));
+    OK_OR_FAIL(ckp_run_wait(run, &err));
+    OK_OR_FAIL(ckp_checkpoint_open_file(&ck[0], file, NULL, 0, &err));
+    OK_OR_FAIL(ckp_checkpoint_open(&ck[1], run, 1, &err));
+    for (uint32_t i = 0; i < 3; i++) {
+        const ckp_target t = {.index = i, .dtype = CKP_F32, .ndim = 2, .shape = whole, .data = mem};
+        const uint64_t n = part_shape[i][0] * part_shape[i][1];
+        assert_status(ckp_checkpoint_read(ck[0], &t, 1, 1, &err), CKP_EUNSUPPORTED);
+        assert_string_equal(err.tensor, part_name[i]);
+        assert_true(mem[0] == 0.0F);
+        OK_OR_FAIL(ckp_checkpoint_read_range(ck[0], i, 0, n, mem, &err));
+        assert_memory_equal(mem, part_data, n * sizeof *mem);
+        memset(mem, 0, sizeof mem);
+        const ckp_target own = {.index = i, .dtype = CKP_F32, .ndim = 2, .shape = i == 2 ? part_shape[2] : whole, .data = mem};
+        OK_OR_FAIL(ckp_checkpoint_read(ck[1], &own, 1, 1, &err));
+        assert_memory_equal(mem, part_data, n * sizeof *mem);
+        assert_true(mem[n] == 0.0F);
+        memset(mem, 0, sizeof mem);
+    }
+    const ckp_target box = {.index = 2, .dtype = CKP_F32, .ndim = 2, .shape = part_shape[2], .data = mem};
+    OK_OR_FAIL(ckp_checkpoint_read(ck[0], &box, 1, 1, &err));
+    assert_memory_equal(mem, part_data, 12 * sizeof *mem);
+    assert_status(ckp_decompress(file, help_path(dir, "y.safetensors"), NULL, NULL, &err), CKP_EUNSUPPORTED);
+    assert_int_equal(access(help_path(dir, "y.safetensors"), F_OK), -1);
+    ckp_checkpoint_close(ck[0]);
+    ckp_checkpoint_close(ck[1]);
+    assert_ok(ckp_run_close(run, NULL));
+    ckp_state_free(s);
+    free(file);
+    help_remove(dir);
+}
+
 static void *
 read_it(void *arg)
 {
@@ -230,7 +303,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused), cmocka_unit_test(test_strides), cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_aliases), cmocka_unit_test(test_readers), cmocka_unit_test(test_not_there),
+        cmocka_unit_test(test_aliases), cmocka_unit_test(test_parts),   cmocka_unit_test(test_readers),
+        cmocka_unit_test(test_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * copies that stay one run; and the n-th allocation that fails, and a process that is killed. Faults of the disk: tests/unit/store.
  */
 #define _GNU_SOURCE
+#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -218,6 +219,67 @@ test_rebase(void **state)
     drop(&b);
 }
 
+/* Stops a thin once it has made so many stand-ins. */
+typedef struct cut { unsigned after, made; } cut;
+
+static void
+count_made(void *user, const ckp_list_entry *e, ckp_rewrite_fate fate, uint64_t new_bytes)
+{
+    cut *c = user;
+    (void)e;
+    (void)new_bytes;
+    c->made += fate == CKP_REWRITE_DONE;
+}
+
+static int
+stop_there(void *user, uint64_t read, uint64_t total)
+{
+    const cut *c = user;
+    (void)read;
+    (void)total;
+    return c->made == c->after;
+}
+
+/*
+ * Keys are 1, 4 and 7. A thin of 1 to 6 has made five stand-ins, and then something else is asked for, by which 6 keeps its moments: they are differences to
+ * those of 5, which its stand-in has no more. 6 stays where it is, until the thin is asked for again.
+ */
+static void
+test_cut_short_and_another(void **state)
+{
+    (void)state;
+    for (int rebase = 0; rebase < 2; rebase++) {
+        bed b = make(CKP_PROFILE_LOSSLESS, 3, true);
+        ckp_rewrite_opts o = CKP_REWRITE_OPTS_INIT;
+        ckp_rewritten done = {.size = sizeof done};
+        cut c = {.after = 5};
+        ckp_error err;
+
+        o.older_than = 1;
+        o.threads = 1;
+        o.told = count_made;
+        o.told_user = &c;
+        o.progress = stop_there;
+        o.user = &c;
+        assert_status(ckp_run_thin(b.dir, &o, &done, &err), CKP_ECANCELLED);
+        c.after = UINT_MAX;
+        o.older_than = 2;
+        if (rebase)
+            OK_OR_FAIL(ckp_run_rebase(b.dir, (uint64_t)b.step[1], &o, &done, &err));
+        else
+            OK_OR_FAIL(ckp_run_thin(b.dir, &o, &done, &err));
+        for (int i = 0; i < SAVES; i++)
+            assert_int_equal(same_but_moments(b.dir, b.step[i], b.was[i]) != 0, i < 5);
+        OK_OR_FAIL(ckp_verify(b.dir, NULL, 0, CKP_VERIFY_DECODE, 1, NULL, NULL, &err));
+        o.older_than = 1;
+        OK_OR_FAIL(ckp_run_thin(b.dir, &o, &done, &err));
+        assert_int_equal(help_count(b.dir), SAVES);
+        for (int i = 0; i < SAVES; i++)
+            assert_int_equal(same_but_moments(b.dir, b.step[i], b.was[i]) != 0, i < 6);
+        drop(&b);
+    }
+}
+
 /* An earlier copy is brought up to date after the source was thinned, and holds what it holds. */
 static void
 test_copy(void **state)
@@ -383,7 +445,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_thin), cmocka_unit_test(test_goes_on), cmocka_unit_test(test_rebase),
-                                       cmocka_unit_test(test_copy), cmocka_unit_test(test_memory),  cmocka_unit_test(test_killed),
-                                       cmocka_unit_test(test_falls_back_to_the_original)};
+                                       cmocka_unit_test(test_cut_short_and_another), cmocka_unit_test(test_copy), cmocka_unit_test(test_memory),
+                                       cmocka_unit_test(test_killed), cmocka_unit_test(test_falls_back_to_the_original)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a damaged file still holds: every whole chunk is named, written, and right. */
+#define _GNU_SOURCE
 #include "help.h"
 #include <ckpress/run_file.h>
 
@@ -219,10 +220,53 @@ test_odd_dtypes(void **state)
     help_remove(dir);
 }
 
+/* Of what one shard of several holds, whole tensors are whole; parts say where they lie in theirs. */
+static void
+test_parts(void **state)
+{
+    (void)state;
+    static const float data[16] = {1, 2, 3};
+    static const uint64_t whole[2] = {6, 4}, range[2] = {1, 9}, box[2] = {3, 4}, first[2] = {3, 0};
+    static const char *const has[] = {"\"range[5:14]\"", "\"box[3:6,0:4]\""};
+    char *dir = help_dir(), *path = strdup(help_path(dir, "x.ckp"));
+    ckp_state *s = NULL;
+    ckp_error err;
+    size_t len = 0;
+    assert_ok(ckp_state_new(&s, NULL));
+    for (int i = 0; i < 3; i++) {
+        ckp_tensor t = CKP_TENSOR_INIT;
+        t.dtype = CKP_F32;
+        t.ndim = 2;
+        t.data = data + i;
+        t.shape = i == 0 ? range : box;
+        t.global_shape = i < 2 ? whole : NULL;
+        t.flat = i == 0;
+        t.flat_first = i == 0 ? 5 : 0;
+        t.box_first = i == 1 ? first : NULL;
+        assert_ok(ckp_state_add_tensor(s, i == 0 ? "range" : i == 1 ? "box" : "plain", CKP_ROLE_OTHER, NULL, &t, NULL, NULL));
+    }
+    OK_OR_FAIL(ckp_file_save(path, s, NULL, NULL, true, &err));
+    OK_OR_FAIL(ckp_salvage(path, NULL, 0, help_path(dir, "out"), true, NULL, NULL, &err));
+    char *text = (char *)help_file(help_path(dir, "out/salvaged.safetensors"), &len);
+    text[len - 1] = '\0';
+    assert_non_null(strstr(text + 8, "\"plain\""));
+    assert_null(strstr(text + 8, "range"));
+    free(text);
+    text = (char *)help_file(help_path(dir, "out/salvaged-parts.safetensors"), &len);
+    text[len - 1] = '\0';
+    for (size_t i = 0; i < CHECK_COUNT(has); i++)
+        if (strstr(text + 8, has[i]) == NULL)
+            fail_msg("no %s in %s", has[i], text + 8);
+    free(text);
+    ckp_state_free(s);
+    free(path);
+    help_remove(dir);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_cuts), cmocka_unit_test(test_hole), cmocka_unit_test(test_not_a_file),
-                                       cmocka_unit_test(test_odd_dtypes)};
+                                       cmocka_unit_test(test_odd_dtypes), cmocka_unit_test(test_parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

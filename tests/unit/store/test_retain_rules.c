@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which points the rules of retention name: decided on entries alone, without a disk. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include "harness/check.h"
 #include "store/store.h"
@@ -109,6 +110,34 @@ what_fits_stays(void **state)
     expect(s, 5, (ckpi_retention){0}, "PPPPP");
 }
 
+/* A thin that was cut short: 7 and 8 have stand-ins, 9 is still based on the old 8. A checkpoint and its stand-in are one point. */
+static void
+stand_ins_are_no_second_points(void **state)
+{
+    (void)state;
+    static const save s[] = {{6, -1, 1, 3.0}, {7, -1, 1, 1.0}, {7, -1, 1, 1.0}, {8, 1, 1, 2.0}, {8, 2, 1, 2.0}, {9, 3, 1, 4.0}, {10, 5, 1, 5.0}};
+    static const struct { ckpi_retention r; const char *want; } row[] = {
+        {{.last = 5}, "PBPBPPP"}, {{.last = 4}, "-BPBPPP"}, {{.last = 2}, "-B-B-PP"}, {{.every = 1}, "PBPBPPP"},
+        {{.best = "loss", .n_best = 2}, "-BPBPBP"}, {{0}, "PPPPPPP"}, {{.max_bytes = 6}, "-BPBPPP"}};
+    for (size_t k = 0; k < CHECK_COUNT(row); k++) {
+        ckpi_entries e = entries(s, CHECK_COUNT(s));
+        char got[33] = "";
+        for (size_t i = 0; i < e.n; i++) {
+            const bool second = i > 0 && s[i].step == s[i - 1].step;
+            (void)snprintf(e.v[i].dir, sizeof e.v[i].dir, "step-%zu", i);
+            e.v[i].m->sequence = s[i].step;
+            e.v[i].m->epoch = 1 + second;
+            if (second)
+                assert_ok(ckpi_manifest_set(&e.v[i].m->replaces, e.v[i - 1].dir, NULL));
+        }
+        assert_ok(ckpi_retention_mark(&e, &row[k].r, NULL));
+        for (size_t i = 0; i < e.n; i++)
+            got[i] = "-BP"[e.v[i].keep];
+        assert_string_equal(got, row[k].want);
+        ckpi_entries_free(&e);
+    }
+}
+
 int
 main(void)
 {
@@ -117,6 +146,7 @@ main(void)
         cmocka_unit_test(the_best_stay),
         cmocka_unit_test(the_newest_finite_one_stays),
         cmocka_unit_test(what_fits_stays),
+        cmocka_unit_test(stand_ins_are_no_second_points),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
