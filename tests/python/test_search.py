@@ -95,7 +95,7 @@ def test_the_choice_is_the_smallest_of_all(tmp_path):
     penalty = {c: 0.3 * (c[2] ** 2 + 1 / c[0] + 0.5 / c[1] + 0.0001 / c[4]) for c in _core.Search.grid()}
     model = torch.nn.Sequential(torch.nn.Embedding(4, 4), torch.nn.Linear(4, 4))
     state = {"config": None}
-    collector = types.SimpleNamespace(lossy=[], second_moments=False)
+    collector = types.SimpleNamespace(lossy=[], changed=[], second_moments=False)
 
     class Run:
         def staged_read(self, targets): ...
