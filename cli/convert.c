@@ -183,7 +183,8 @@ run_all(const cli_convert *c, const cli_args *a, const cli_job *job)
         cli_json_close(&j, ']');
     /* between two files nobody has told it yet */
     if (i < a->n_arg && first == CLI_OK)
-        first = cli_fail(128 + cli_signal(), "stopped by a signal before %s.", job[i].in);
+        first = i == 0 ? cli_fail(128 + cli_signal(), "stopped by a signal; nothing was written.")
+                       : cli_fail(128 + cli_signal(), "stopped by a signal before %s; that and what comes after it was not written.", job[i].in);
     return first;
 }
 
