@@ -25,7 +25,7 @@ typedef struct ckp_group {
      * within `seconds`, with a failure where a rank has not come by then or is known to be gone. After a failure it is not called again: a run whose ranks
      * have lost each other takes no more saves. Called by one thread at a time: the caller's of ckp_run_open, ckp_checkpoint_open and
      * ckp_checkpoint_open_all, a thread of the run's own while a save is in flight (some hundred times a second at its begin, then once a second). So it must
-     * not share what it talks through with the training's own exchanges, unless that is safe.
+     * not share what it talks through with the training's own exchanges, unless that is safe. The run's thread has all signals blocked.
      * @return CKP_OK; any other status with err's text filled in (ckp_objects_fail does it; err is never NULL).
      */
     ckp_status (*exchange)(void *ctx, const void *mine, size_t n, void *all, double seconds, ckp_error *err);

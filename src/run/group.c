@@ -318,7 +318,9 @@ ckpi_group_commit(ckp_run *run, ckpi_attempt **a, const ckpi_writer *w, const ck
     n.raw_bytes = job->raw_bytes;
     n.params = job->params_by_role[CKP_ROLE_WEIGHT] + job->params_by_role[CKP_ROLE_MASTER];
     (void)snprintf(n.dir, sizeof n.dir, "%s", ckpi_attempt_dir(*a));
-    ckpi_talk_say(run->talk, &n);
+    /* Of a save that has failed this shard is this rank's to remove: rank 0 may have given up waiting for it. */
+    if (!ckpi_talk_say_yet(run->talk, &n))
+        return ckpi_fail(err, CKP_ECANCELLED, "the save has failed elsewhere");
     st = await(run, leads ? CKPI_SAID_WRITTEN : CKPI_SAID_END, leads, err);
     if (st == CKP_OK && leads)
         st = publish(run, a, m, made, err);

@@ -333,14 +333,32 @@ ckpi_talk_begin(ckpi_talk *t, const ckpi_note *mine)
     (void)pthread_mutex_unlock(&t->mutex);
 }
 
+/* Under the mutex. */
+static void
+say(ckpi_talk *t, const ckpi_note *mine)
+{
+    t->mine = *mine;
+    t->changed = true;
+    (void)pthread_cond_broadcast(&t->cond);
+}
+
 void
 ckpi_talk_say(ckpi_talk *t, const ckpi_note *mine)
 {
     (void)pthread_mutex_lock(&t->mutex);
-    t->mine = *mine;
-    t->changed = true;
-    (void)pthread_cond_broadcast(&t->cond);
+    say(t, mine);
     (void)pthread_mutex_unlock(&t->mutex);
+}
+
+bool
+ckpi_talk_say_yet(ckpi_talk *t, const ckpi_note *mine)
+{
+    (void)pthread_mutex_lock(&t->mutex);
+    const bool yet = t->active && t->failed == CKP_OK;
+    if (yet)
+        say(t, mine);
+    (void)pthread_mutex_unlock(&t->mutex);
+    return yet;
 }
 
 bool

@@ -64,6 +64,8 @@ CKP_MUST_USE ckp_status ckpi_talk_verdict(const ckpi_talk *t, ckp_error *err);
 /* A conversation about a save begins. It is over for all ranks with rank 0's END, or when it has failed beyond that. */
 void ckpi_talk_begin(ckpi_talk *t, const ckpi_note *mine);
 void ckpi_talk_say(ckpi_talk *t, const ckpi_note *mine);
+/* The same, unless this rank has heard that the conversation has failed, or it is over: then false, and nobody will ever hear it. */
+CKP_MUST_USE bool ckpi_talk_say_yet(ckpi_talk *t, const ckpi_note *mine);
 /* Whether every rank (all false: rank 0) has said that phase, or a later one of a save that goes well. */
 bool ckpi_talk_heard(ckpi_talk *t, ckpi_said_phase phase, bool all);
 /* Whether this rank has said that phase of a save that goes well: others may have heard it, also where it has heard of no round since. */

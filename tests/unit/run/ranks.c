@@ -139,7 +139,7 @@ on_put(void *user, const char *key, const ckp_object_bytes *bytes, bool replace,
 {
     gate *g = user;
     ckp_status st = CKP_OK;
-    const struct timespec slow = {0, g->slow_ms * 1000000L};
+    const struct timespec slow = {g->slow_ms / 1000, g->slow_ms % 1000 * 1000000L};
     (void)nanosleep(&slow, NULL);
     return passes(g, &st, err) ? g->below.put(g->below.user, key, bytes, replace, err) : st;
 }

@@ -82,6 +82,46 @@ test_every_request_fails(void **state)
             faults_of(rank, lasting ? CKP_ENOSPC : CKP_EACCESS, lasting != 0);
 }
 
+/* A rank that goes on writing long after a save has failed, and rank 0 has stopped waiting for it, removes its shard itself. */
+static void
+test_slow_rank(void **state)
+{
+    (void)state;
+    static training t;
+    static ranks r;
+    static stores s;
+
+    s.b = bucket_new();
+    t = (training){.dir = "bucket/run", .key_every = 8, .step = CKP_STEP_NEWEST};
+    for (unsigned k = 0; k < WORLD; k++) {
+        gate_init(&s.g[k], s.b);
+        s.o[k] = gate_table(&s.g[k]);
+        t.objects[k] = &s.o[k];
+    }
+    ranks_init(&r, WORLD, &t);
+    r.seconds = 1.0;
+    group_make_models(&t, WORLD);
+    ranks_run(&r, group_open_rank);
+    group_all_ok(&r);
+    for (int again = 0; again < 2; again++) {
+        group_step(&r);
+        const size_t objects = bucket_count(s.b);
+        group_train(&t, WORLD);
+        s.g[1].slow_ms = 3000;
+        gate_arm(&s.g[2], 1, true, CKP_ENOSPC);
+        ranks_run(&r, group_save_rank);
+        gate_arm(&s.g[2], 0, false, CKP_OK);
+        s.g[1].slow_ms = 0;
+        for (unsigned k = 0; k < WORLD; k++)
+            assert_true(r.status[k] != CKP_OK);
+        assert_int_equal(bucket_count(s.b), objects);
+    }
+    ranks_run(&r, group_close_rank);
+    group_free_models(&t, WORLD);
+    ranks_free(&r);
+    bucket_free(s.b);
+}
+
 /* ---- what rank 0 may be committing, or may yet have committed, keeps its shards ---- */
 
 static struct { bool lost; char key[128]; uint8_t data[4096]; size_t n; } manifest;   /* the last one that was put; lost: nowhere yet, and without an answer */
@@ -297,7 +337,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_allocations, model_setup, model_teardown),
         cmocka_unit_test_setup_teardown(test_reading_allocations, model_setup, model_teardown),
-        cmocka_unit_test(test_every_request_fails),
+        cmocka_unit_test(test_slow_rank), cmocka_unit_test(test_every_request_fails),
         cmocka_unit_test(test_may_be_committed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
