@@ -130,6 +130,10 @@ mark_bases(ckpi_entries *e)
     for (size_t i = 0; i < e->n; i++)
         if (e->v[i].keep == CKPI_KEEP_BASE)
             e->v[i].keep = CKPI_KEEP_NO;
+    /* Originals stay beside stand-ins that are kept: those may have rotted, and what drops originals for their sake proves them first (replace.c). */
+    for (size_t i = 0; i < e->n; i++)
+        if (e->v[i].replaced && e->v[i].keep == CKPI_KEEP_NO && e->v[ckpi_stand_in(e, i)].keep == CKPI_KEEP_POINT)
+            e->v[i].keep = CKPI_KEEP_BASE;
     for (size_t i = e->n; i-- > 0;) {
         const size_t b = e->v[i].base;
         if (e->v[i].keep != CKPI_KEEP_NO && b != SIZE_MAX && e->v[b].keep == CKPI_KEEP_NO)

@@ -355,46 +355,6 @@ test_kept_while_slow(void **state)
 }
 
 static const ckpi_fs_ops *usual;
-static pthread_t slow;       /* whose syncs take long */
-
-static ckp_status
-sync_slowly(ckpi_file *f, ckp_error *err)
-{
-    if (pthread_equal(pthread_self(), slow))
-        usleep(2500000);
-    return usual->sync(f, err);
-}
-
-/* What is one call, and outlasts a claim: it is refreshed from beside. */
-static void
-test_kept_from_beside(void **state)
-{
-    (void)state;
-    const ckpi_store_options quick = {.lock_expiry_s = 1};
-    char dir[RUN_TMP_MAX];
-    ckpi_fs *fs = NULL, *other = NULL;
-    ckpi_store *s = NULL, *second = NULL;
-    ckpi_writer *w = NULL;
-    run_tmp(dir);
-    assert_ok(ckpi_fs_posix(&fs, dir, false, NULL));
-    ckpi_fs_ops ops = *fs->ops;
-    usual = fs->ops;
-    ops.sync = sync_slowly;
-    assert_ok(ckpi_store_open(&s, fs, CKPI_STORE_WRITE, &quick, NULL));
-    assert_ok(ckpi_writer_file(&w, fs, "x", NULL));
-    fs->ops = &ops;
-    slow = pthread_self();
-    ckpi_keeper *k = ckpi_store_keep(s);
-    assert_ok(ckpi_writer_finish(w, NULL));
-    assert_ok(ckpi_fs_posix(&other, dir, false, NULL));
-    assert_status(ckpi_store_open(&second, other, CKPI_STORE_WRITE, &quick, NULL), CKP_EBUSY);
-    ckpi_keeper_stop(k);
-    ckpi_writer_free(w);
-    fs->ops = usual;
-    ckpi_store_free(s);
-    run_rm(dir);
-}
-
 static fault_disk *full;     /* but for what the reserve takes */
 
 static ckp_status
@@ -587,7 +547,6 @@ main(void)
         cmocka_unit_test(test_lock_removed),
         cmocka_unit_test(test_refresh),
         cmocka_unit_test(test_kept_while_slow),
-        cmocka_unit_test(test_kept_from_beside),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_wait),
         cmocka_unit_test(test_fork),
