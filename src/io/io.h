@@ -101,7 +101,8 @@ CKP_MUST_USE ckp_status ckpi_st_check(const ckpi_out_tensor *t, size_t n, ckp_er
 CKP_MUST_USE ckp_status ckpi_export_st_new(ckpi_export **out, ckpi_writer *w, const ckpi_out_tensor *t, size_t n, ckp_error *err);
 /* The same with {"format": format} as its metadata, which readers of model weights ask for; NULL: none. */
 CKP_MUST_USE ckp_status ckpi_export_st_format(ckpi_export **out, ckpi_writer *w, const char *format, const ckpi_out_tensor *t, size_t n, ckp_error *err);
-/* A fresh one in the order of t, for data that come in that order and once each: aliases are refused (CKP_EUNSUPPORTED). */
+/* A fresh one in the order of t, for data that come in that order and once each: aliases, and what would not be aligned to its
+ * width, are refused (CKP_EUNSUPPORTED). */
 CKP_MUST_USE ckp_status ckpi_export_st_as_given(ckpi_export **out, ckpi_writer *w, const ckpi_out_tensor *t, size_t n, ckp_error *err);
 /* Appends the index of a model's weights in several safetensors files ("weight_map"): tensor i lies in file[i]. total: bytes of all tensors. */
 CKP_MUST_USE ckp_status ckpi_st_index(ckpi_buf *out, const ckpi_out_tensor *t, const char *const *file, size_t n, uint64_t total, ckp_error *err);

@@ -7,7 +7,7 @@
 #include "base/limits.h"
 
 /* A tree of a million values may come out of a kilobyte. */
-#define NODES_MAX ((size_t)1 << 25)
+#define NODES_MAX ((size_t)1 << 26)
 
 typedef struct open_node { uint32_t at; uint64_t left; } open_node;
 

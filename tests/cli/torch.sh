@@ -136,12 +136,13 @@ echo "-- tied weights: in salvage, and from a pipe"
 import torch
 w = torch.randn(300, 20)
 torch.save({"wte.weight": w, "lm_head.weight": w, "bias": torch.randn(20).bfloat16()}, "tied.pt")
-torch.save({"z": torch.randn(5).bfloat16(), "a": torch.randn(7), "0": torch.randn(0)}, "untied.pt")
+torch.save({"z": torch.randn(6).bfloat16(), "a": torch.randn(7), "0": torch.randn(0)}, "untied.pt")
+torch.save({"z": torch.randn(5).bfloat16(), "a": torch.randn(7)}, "odd.pt")
 P
-ckpress compress -q tied.pt untied.pt
+ckpress compress -q tied.pt untied.pt odd.pt
 code ckpress salvage tied.ckp -o tied
 cat untied.ckp | ckpress decompress -q - -o untied.safetensors
-code sh -c 'cat tied.ckp | ckpress decompress -q - -o tied.safetensors'
+for name in tied odd; do code sh -c "cat $name.ckp | ckpress decompress -q - -o $name.safetensors"; done
 python3 - <<'P'
 import json
 for name in "tied/salvaged", "untied":

@@ -269,18 +269,29 @@ ckpi_export_st_format(ckpi_export **out, ckpi_writer *w, const char *format, con
     return fresh(out, w, format, false, t, n, err);
 }
 
+/* Whether tensor i can come as it is given, `at` bytes behind the first. */
+static ckp_status
+check_given(const ckpi_out_tensor *t, size_t i, uint64_t at, ckp_error *err)
+{
+    ckp_status st = CKP_OK;
+    if (t[i].alias_of != UINT32_MAX)
+        st = ckpi_fail(err, CKP_EUNSUPPORTED, "it shares the elements of %.200s, which a pipe has once: decode it from a file", t[t[i].alias_of].name);
+    else if (t[i].bytes != 0 && at % CKPI_MAX(ckp_dtype_bits(t[i].dtype) / 8, 1u) != 0)
+        st = ckpi_fail(err, CKP_EUNSUPPORTED, "in the order of the pipe its elements would lie between words, where few programs read them: decode it from a file");
+    if (st != CKP_OK)
+        ckpi_fail_tensor(err, t[i].name);
+    return st;
+}
+
 ckp_status
 ckpi_export_st_as_given(ckpi_export **out, ckpi_writer *w, const ckpi_out_tensor *t, size_t n, ckp_error *err)
 {
-    for (size_t i = 0; i < n; i++)
-        if (t[i].alias_of != UINT32_MAX) {
-            const ckp_status st = ckpi_fail(err, CKP_EUNSUPPORTED, "it shares the elements of %.200s, which a pipe has once: decode it from a file",
-                                            t[t[i].alias_of].name);
-            ckpi_fail_tensor(err, t[i].name);
-            *out = NULL;
-            return st;
-        }
-    return fresh(out, w, NULL, true, t, n, err);
+    uint64_t at = 0;
+    ckp_status st = CKP_OK;
+    *out = NULL;
+    for (size_t i = 0; st == CKP_OK && i < n; at += t[i++].bytes)
+        st = check_given(t, i, at, err);
+    return st == CKP_OK ? fresh(out, w, NULL, true, t, n, err) : st;
 }
 
 /* ---- several files ---- */
