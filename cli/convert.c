@@ -88,7 +88,7 @@ check_ends(const cli_convert *c, const cli_args *a, const cli_job *job)
         return cli_fail(CLI_USAGE, "--json and data cannot both go to standard output.");
     if (cli_same_file(job->in, job->out))
         return cli_fail(CLI_USAGE, "%s: input and output are the same file.", job->in);
-    for (size_t i = 0; i < a->n_base; i++)
+    for (size_t i = 0; !a->dry_run && i < a->n_base; i++)
         if (cli_same_file(job->out, a->base[i]))
             return cli_fail(CLI_USAGE, "%s: it is a base, which what is based on it cannot be read without: it is not written over.", job->out);
     if (c->packs && job->place.is_run)

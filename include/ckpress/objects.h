@@ -14,6 +14,7 @@
  *   CKP_EACCESS, CKP_ENOSPC, CKP_EINVAL, CKP_ENOMEM, CKP_ECANCELLED   it was not done, and will not be
  *   CKP_EIO                     everything else, also where nobody knows whether it was done, or may yet be (a lost answer, a deadline)
  * Other values count as CKP_EIO.
+ * Threads of the library's own that call them have all signals blocked. A process that a callback starts inherits that, and has to unblock them.
  */
 #include <stdbool.h>
 #include <ckpress/base.h>

@@ -62,7 +62,7 @@ cat=$!
 rc=0
 wait $pid || rc=$?
 echo "exit $rc"
-sleep 0.2
+for _ in $(seq 400); do grep -q 'stopped by a signal' said && break; sleep 0.05; done
 kill $cat
 exec 4>&-
 tr -d '.' <said | grep -o 'stopped by a signal before two/b' || true
