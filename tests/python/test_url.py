@@ -364,6 +364,39 @@ def test_interrupted(tmp_path, faults, interruptible):
     assert time.monotonic() - start < 5
 
 
+def test_interrupted_while_live_tensors_are_written(tmp_path, faults, interruptible, monkeypatch):
+    """From files that are not kept in memory, so that requests are made meanwhile: the restore ends first."""
+    from ckpress import _plan
+
+    monkeypatch.setattr(_plan, "HOLD_MAX", 0)
+    where, before, real, asked = f"creating://{tmp_path}/run", faults.before, _plan.Plan._read, []
+    state, live = torch.randn(2_500_000), torch.zeros(2_500_000)  # more than what is kept of an object that is read
+    with ckpress.Checkpointer(where) as ck:
+        ck.save(1, w=state)
+
+    late = range(0)
+
+    def at_each_get(what, path):
+        asked.append(path)
+        if len(asked) in late:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(0.05)
+        return before(what, path)
+
+    def read(*args):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(faults, "before", at_each_get)
+            real(*args)
+
+    monkeypatch.setattr(_plan.Plan, "_read", read)
+    with ckpress.Checkpointer(where, threads=1, memory=0) as ck:
+        ck.restore(w=torch.zeros(2_500_000))
+        late = range(2 * len(asked), 1000)  # from the last one on: all is read for proof, then again
+        with pytest.raises(KeyboardInterrupt):
+            ck.restore(w=live)
+    assert len(asked) >= 8 and len(asked) in late and torch.equal(live, state)
+
+
 def test_a_handler_that_raises(tmp_path, faults):
     """What a signal's handler raises while a request is waited for is no failure of the request, to be tried again."""
 
