@@ -377,8 +377,8 @@ def test_interrupted_while_live_tensors_are_written(tmp_path, faults, interrupti
     late = range(0)
 
     def at_each_get(what, path):
-        asked.append(path)
-        if len(asked) in late:
+        asked.extend([path] * path.endswith(".ckp"))  # the lock is refreshed meanwhile
+        if path.endswith(".ckp") and len(asked) in late:
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             time.sleep(0.05)
         return before(what, path)
@@ -397,27 +397,59 @@ def test_interrupted_while_live_tensors_are_written(tmp_path, faults, interrupti
     assert len(asked) >= 8 and len(asked) in late and torch.equal(live, state)
 
 
-def test_a_handler_that_raises(tmp_path, faults):
+@pytest.fixture
+def alarm(faults):
+    """The next request waits until the main thread's handler of SIGALRM has raised what is given. Gives what was asked for from then on."""
+
+    def begin(error):
+        rung, asked = threading.Event(), []
+
+        def handler(number, frame):
+            rung.set()
+            raise error
+
+        def ring(what, path):
+            asked.append(what)
+            while not rung.wait(0.05):  # again, if it came just before there was something to wait for
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+            return real(what, path)
+
+        signal.signal(signal.SIGALRM, handler)
+        faults.before = ring
+        return asked
+
+    real, was = faults.before, signal.getsignal(signal.SIGALRM)
+    yield begin
+    signal.signal(signal.SIGALRM, was)
+
+
+class Alarm(Exception):
+    pass
+
+
+def test_a_handler_that_raises(tmp_path, faults, alarm):
     """What a signal's handler raises while a request is waited for is no failure of the request, to be tried again."""
-
-    class Alarm(Exception):
-        pass
-
-    def ring(number, frame):
-        raise Alarm
-
     from ckpress import _url
 
-    store, before = _url.place(f"objects://{tmp_path}/run", QUICK), signal.signal(signal.SIGALRM, ring)
-    faults.hang_at = range(1, 2)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
-    try:
-        with pytest.raises(Alarm):
-            store.list("")
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert len(faults.requests) == 1
+    store = _url.place(f"objects://{tmp_path}/run", QUICK)
+    asked = alarm(Alarm())
+    with pytest.raises(Alarm):
+        store.list("")
+    assert asked == ["list"]
+
+
+@pytest.mark.parametrize("error", [TimeoutError("too long"), Alarm("rings"), SystemExit(3)])
+def test_a_handler_that_raises_through_the_library(error, tmp_path, faults, alarm):
+    """It comes back as it was raised, and no older checkpoint is restored because of it."""
+    where, w = f"creating://{tmp_path}/run", np.zeros(1000)
+    with ckpress.Checkpointer(where, memory=0) as ck:
+        for step in (1, 2):
+            ck.save(step, w=np.full(1000, float(step)), wait=True)
+        alarm(error)
+        with pytest.raises(type(error)) as caught:
+            ck.restore(w=w)
+        assert caught.value is error and not w.any()
+        assert ck.restore(w=w) == 2
 
 
 def test_in_the_background(tmp_path, faults):
