@@ -124,5 +124,5 @@ class Held:
     def _on(self, number: int, frame: Any) -> None:
         if not self._since or self._ended:
             self._before[number](number, frame)
-        else:
+        elif number not in self._came:  # as a system does: a timer's would become thousands
             self._came.append(number)

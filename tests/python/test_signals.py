@@ -30,6 +30,15 @@ def test_they_come_after_the_block(came):
     assert came == [signal.SIGUSR1, signal.SIGUSR2]
 
 
+def test_a_timer(came):
+    """Many of one number are one, as where the system holds them."""
+    with Held([None]):
+        for _ in range(2000):
+            signal.raise_signal(signal.SIGUSR1)
+        signal.raise_signal(signal.SIGUSR2)
+    assert came == [signal.SIGUSR1, signal.SIGUSR2]
+
+
 def test_a_block_in_a_block(came):
     since: list[None] = []
     with Held(since):
