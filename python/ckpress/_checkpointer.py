@@ -465,17 +465,9 @@ class Checkpointer:
                 self._objects = together
                 return None
             try:
-                done = self._restore_from(ck, dict(objects), strict)
-                self._adopt(ck)
-                self.restored = ck.info()
-                self._from_scratch = False
-                if self._guard is not None:
-                    self._guard.resume(self.restored.get("metrics", {}), self.restored.get("settings", {}))
+                return self._restore_from(ck, dict(objects), together, strict)
             finally:
                 ck.close()
-            self._objects = {**together, **self.values}
-            self._last = None
-            return done
 
     def _open(self, step: int | None) -> Any:
         try:
@@ -512,16 +504,24 @@ class Checkpointer:
         try:
             self._run.adopt(ck)
         except Error as e:
-            warnings.warn(f"ckpress: restored, but the next checkpoint cannot be a delta against it: {e}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"ckpress: restored, but the next checkpoint cannot be a delta against it: {e}", RuntimeWarning, stacklevel=4)
 
-    def _restore_from(self, ck: Any, objects: dict[str, Any], strict: bool) -> int:
+    def _restore_from(self, ck: Any, objects: dict[str, Any], together: dict[str, Any], strict: bool) -> int:
         values: dict[str, Any] = {}
         with self._together():
             plan, done = planned(ck, objects, strict, values, self._rng, self._talk, self._division)
             plan.prepare(self._threads)
-        with self._together():
-            plan.apply(self._threads)
-        self.values = values
+        with plan.held():  # no other rank hears of a signal, and what is restored is registered too
+            with self._together():
+                plan.apply(self._threads)
+            self.values = values
+            self._adopt(ck)
+            self.restored = ck.info()
+            self._from_scratch = False
+            if self._guard is not None:
+                self._guard.resume(self.restored.get("metrics", {}), self.restored.get("settings", {}))
+            self._objects = {**together, **values}
+            self._last = None
         return done
 
     # ---- the end ----

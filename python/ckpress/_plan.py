@@ -183,8 +183,12 @@ class Plan:
         for value in self._values:
             value.built = build(value.raw, leaf)
 
+    def held(self) -> Held:
+        """Around :meth:`apply` and what belongs to it: what signals' handlers might raise once live tensors are read into comes at the end."""
+        return Held(self._holding)
+
     def apply(self, threads: int) -> None:
-        with Held(self._holding):
+        with self.held():
             self._apply(threads)
 
     def _apply(self, threads: int) -> None:
