@@ -435,7 +435,8 @@ class Checkpointer:
         All or nothing: names, dtypes and shapes are compared first and every hash of the whole chain is checked before a live tensor is
         written; when it fails, live tensors have the bits they had. Tensors are copied into the live ones; none is cast. Random states
         are set last. dicts, lists, sets and deques are changed in place, and modules, optimizers and the parameters of optimizers in them as if
-        they had names of their own; so are tensors in dicts and lists (but those that are a registered module's, too: there the container gets new ones); immutable plain values are in :attr:`values` afterwards.
+        they had names of their own. So are tensors in dicts and lists where dtype and shape fit; where they do not, as of a log that has grown, the container gets
+        a new one, on the same device. It also gets new ones for those that are a registered module's. Immutable plain values are in :attr:`values` afterwards.
 
         Args:
             step: finished steps of the wanted checkpoint; None: the newest valid one, with a warning for each cause that made it pass over
