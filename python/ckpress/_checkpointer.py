@@ -532,7 +532,7 @@ class Checkpointer:
 
         A lossy run should end with lossless weights. ``save(step, final=True)`` says so; without it close() makes that save itself, under
         the last save's step and with its metrics, if ``final_on_close`` is set and the live tensors are still those of the last save. If training went on
-        after it, or no registered module tells whether it did, nothing is saved: no step would be right for it. Nothing is saved either when a ``with`` block ends by an exception.
+        after it, or no registered module that is trained tells whether it did, nothing is saved: no step would be right for it. Nothing is saved either when a ``with`` block ends by an exception.
         The copy in shared memory goes (``memory``); it stays after an exception, and where nothing was closed.
         """
         with self._lock:

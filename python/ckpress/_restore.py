@@ -83,10 +83,10 @@ SAMPLED = 16
 
 
 def fingerprint(objects: Mapping[str, Any]) -> list[Any]:
-    """Changes whenever a parameter of a module is written: torch counts in-place changes of every tensor, but those through ``p.data``, as some
-    optimizers make them; so a few elements of some that are trained are compared too (of all it would cost a save milliseconds)."""
-    here = [p for obj in objects.values() for p in parameters_in(obj) if is_torch_tensor(p) and not p.is_inference()]
-    seen = [p for p in here if p.requires_grad and _strided(p) and p.device.type != "meta" and p.numel()]
+    """Changes whenever a parameter of a module that is trained is written: torch counts in-place changes of every tensor, but those through ``p.data``, as some
+    optimizers make them; so a few elements of some are compared too (of all it would cost a save milliseconds). []: no module has any, so that nobody can tell."""
+    here = [p for obj in objects.values() for p in parameters_in(obj) if is_torch_tensor(p) and p.requires_grad and not p.is_inference()]
+    seen = [p for p in here if _strided(p) and p.device.type != "meta" and p.numel()]
     few: dict[Any, list[Any]] = {}
     for p in seen[:: -(-len(seen) // SAMPLED) or 1]:
         few.setdefault(p.device, []).append(_first_column(p.detach()))
