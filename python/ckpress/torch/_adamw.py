@@ -16,8 +16,8 @@ from torch.optim.adamw import adamw as torch_adamw
 
 from ..errors import InvalidError, UnsupportedError
 from . import _cuda, _optim_state, _sharded, _torch_step
-from ._optim_state import DTYPES, MASTERS, WIDTHS, Packed, Wide, is_wide, refuse
-from ._policy import AUTO, Policy, kept_from
+from ._optim_state import DTYPES, MASTERS, Packed, Wide, is_wide, refuse
+from ._policy import AUTO, Policy, bits_of, kept_from
 from ._report import Report
 from ._sharded import Part, Ranks
 from ._torch_step import Job
@@ -32,21 +32,6 @@ class _Work:
     tensors: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
     elsewhere: list[Job] = dataclasses.field(default_factory=list)
     wide: list[tuple[dict[str, Any], list[Tensor]]] = dataclasses.field(default_factory=list)
-
-
-def bits_of(value: Any, moments: int) -> tuple[int, int] | None:
-    """Widths of m and v, v's 0 where there is one moment alone; None: they stay f32; AUTO: a policy's."""
-    if isinstance(value, str) and value == "auto" and moments == 2:
-        return AUTO
-    if value is None or value == 32:
-        return None
-    widths = (value,) * moments if isinstance(value, (int, str)) else tuple(value)
-    if widths == (32,) * moments:
-        return None
-    if len(widths) != moments or not all(b in WIDTHS for b in widths):
-        auto = ' or "auto"' if moments == 2 else ""
-        raise InvalidError(f"state_bits must be {moments} of {WIDTHS}, or 32{auto}: {value!r}")
-    return widths[0], widths[1] if moments > 1 else 0
 
 
 class Resident(torch.optim.Optimizer):
@@ -74,6 +59,7 @@ class Resident(torch.optim.Optimizer):
     _counts_steps: ClassVar[bool] = True  # torch's class does
     _rule: ClassVar[str]  # of _core.Optim
     _by_torch: bool = False  # in torch's operations wherever parameters are: for tests
+    _begins: bool = False  # its first groups are being added
     _torchs: ClassVar[dict[str, Any]]  # options of torch's groups that this class does not have
 
     def __init__(self, params: Any, defaults: dict[str, Any], refused: dict[str, Any], small: int, small_bits: Any, budget_bits: float = 4.0, every: int = 100) -> None:
@@ -85,7 +71,10 @@ class Resident(torch.optim.Optimizer):
         self._calls = 0  # of step(), from the first one that ranks agreed upon
         self._exchanged = self._gradients = 0  # bytes, of sharded parameters
         self.policy = Policy(budget_bits, every, small)
+        self._begins = True
         super().__init__(params, {**defaults, "policy": None})
+        self._begins = False
+        self._refuse_twice()
 
     @property
     def _name(self) -> str:
@@ -126,13 +115,16 @@ class Resident(torch.optim.Optimizer):
             for i, p in enumerate(self.param_groups[-1]["params"] if bits is not None else ()):
                 if p.requires_grad:  # what is frozen is looked at when it gets a gradient
                     refuse(p, f"{self._name}: parameter {i} of group {len(self.param_groups) - 1}")
-            if bits is not None:
-                _optim_state.refuse_twice([(p, name) for _, p, name, g in self._each(self.param_groups) if not self._stays_wide(g)], self._name)
+            if bits is not None and not self._begins:
+                self._refuse_twice()
         except BaseException:
             self.param_groups.pop()  # or every step would fail
             raise
         self._agreed = False
         self.policy.forget(self)
+
+    def _refuse_twice(self) -> None:
+        _optim_state.refuse_twice([(p, name) for _, p, name, g in self._each(self.param_groups) if not self._stays_wide(g)], self._name)
 
     # ---- the step ----
 
