@@ -47,8 +47,9 @@ class Resident(torch.optim.Optimizer):
     they add integers up. ``state_dict()`` has DTensors then, for torch.distributed.checkpoint. Under DistributedDataParallel there is nothing to do.
 
     An element whose gradient is NaN, infinite or 2^40 and more stays as it is in that step, weight and moments; ``skipped`` counts
-    them. ``state_dict()`` is a copy, with codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of
-    torch's class. ``torch_state_dict()`` is for going back to one.
+    them. ``state_dict()`` is a copy, with codes in uint8 of the parameter's shape, and takes that memory, of groups of 32 bits their moments' too; where all
+    groups have 32 it has the live moments, as torch's class does. ``load_state_dict()`` takes that, with the widths in it, or the state of torch's class.
+    ``torch_state_dict()``, a copy in f32, is for going back to one.
 
     ``master``: what is kept of bf16 weights beyond their own bits, so that they are updated in f32: "split16" keeps all (bf16 is the master to nearest),
     "split8" 8 bits, rounded without bias; both are exact where bf16 alone needs its unbiased rounding. An option of each group; weights of other types
@@ -365,9 +366,13 @@ class Resident(torch.optim.Optimizer):
         params = [p for group in self.param_groups for p in group["params"]]
         numbers = {id(p): i for i, p in enumerate(params)}
         out: dict[str, Any] = super().state_dict()
+        as_it_is = all(self._stays_wide(group) for group in self.param_groups)  # torch's own then
         for k, state in out["state"].items():
             p = params[k] if isinstance(k, int) and k < len(params) else k
-            out["state"][k] = self._out(state, p, numbers.get(id(p), -1)) if "packed" in state else _optim_state.copied(state)
+            if "packed" in state:
+                out["state"][k] = self._out(state, p, numbers.get(id(p), -1))
+            elif not as_it_is:
+                out["state"][k] = _optim_state.copied(state)
         for group in out["param_groups"]:
             group["policy"] = copy.copy(group["policy"])  # the optimizer goes on writing into its own
         return out
