@@ -271,7 +271,7 @@ def in_parts(tmp_path, faults, monkeypatch):
 
     monkeypatch.setattr(_url, "WHOLE", PartsFS.block)
     monkeypatch.setattr(_url, "SLOWEST", 1 << 40)
-    return _url.place(f"parts://{tmp_path}/run", ckpress.Storage(deadline=20, try_seconds=0.5)), Data(os.urandom(5 * PartsFS.block + 7))
+    return _url.place(f"parts://{tmp_path}/run", ckpress.Storage(deadline=60, try_seconds=5)), Data(os.urandom(5 * PartsFS.block + 7))
 
 
 @pytest.mark.parametrize("error", [OSError(5, "broken"), PermissionError("403 Forbidden")])
