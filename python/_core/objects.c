@@ -80,6 +80,26 @@ ckpy_leave_python(ckpy_entry *e)
     PyGILState_Release(e->gil);
 }
 
+/* Whether a signal's handler has raised it (ckpress._url): it says nothing about what was asked for. */
+static bool
+of_signal(PyObject *exc)
+{
+    PyObject *mark = PyObject_GetAttrString(exc, "ckpress_of_signal");
+    const bool is = mark == Py_True;
+    Py_XDECREF(mark);
+    PyErr_Clear();
+    return is;
+}
+
+/* The main thread calls it, as soon as it runs Python code. */
+static int
+raise_again(void *exc)
+{
+    PyErr_SetObject((PyObject *)Py_TYPE((PyObject *)exc), exc);
+    Py_DECREF((PyObject *)exc);
+    return -1;
+}
+
 /* errors.Error has the status (other libraries' attribute of that name is positive); the rest by the classes that file systems raise. */
 static ckp_status
 status_of(PyObject *exc)
@@ -92,6 +112,8 @@ status_of(PyObject *exc)
     long n = status != NULL ? PyLong_AsLong(status) : 0;
     Py_XDECREF(status);
     PyErr_Clear();
+    if (of_signal(exc))
+        return CKP_ECANCELLED;
     if (n < 0 && n > -1000)
         return (ckp_status)n;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
@@ -110,7 +132,8 @@ say(PyObject *exc, ckp_status st, ckp_error *err)
     Py_XDECREF(text);
 }
 
-/* Takes the exception that is set. Ctrl-C comes back as soon as the library has returned: what it is doing must be ended in good order first. */
+/* Takes the exception that is set. Ctrl-C and what other signals' handlers raise come back as soon as the library has returned: what it is doing must be
+   ended in good order first. */
 ckp_status
 ckpy_failed_python(ckp_error *err)
 {
@@ -122,6 +145,8 @@ ckpy_failed_python(ckp_error *err)
         say(value, st, err);
     if (value != NULL && PyErr_GivenExceptionMatches(value, PyExc_KeyboardInterrupt))
         PyErr_SetInterrupt();
+    else if (value != NULL && of_signal(value) && Py_AddPendingCall(raise_again, Py_NewRef(value)) < 0)
+        Py_DECREF(value);            /* too many are waiting: CKP_ECANCELLED has to do */
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(trace);

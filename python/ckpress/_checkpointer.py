@@ -435,7 +435,8 @@ class Checkpointer:
         All or nothing: names, dtypes and shapes are compared first and every hash of the whole chain is checked before a live tensor is
         written; when it fails, live tensors have the bits they had. Tensors are copied into the live ones; none is cast. Random states
         are set last. dicts, lists, sets and deques are changed in place, and modules, optimizers and the parameters of optimizers in them as if
-        they had names of their own; so are tensors in dicts and lists (but those that are a registered module's, too: there the container gets new ones); immutable plain values are in :attr:`values` afterwards.
+        they had names of their own. So are tensors in dicts and lists where dtype and shape fit; where they do not, as of a log that has grown, the container gets
+        a new one, on the same device. It also gets new ones for those that are a registered module's. Immutable plain values are in :attr:`values` afterwards.
 
         Args:
             step: finished steps of the wanted checkpoint; None: the newest valid one, with a warning for each cause that made it pass over
@@ -465,17 +466,9 @@ class Checkpointer:
                 self._objects = together
                 return None
             try:
-                done = self._restore_from(ck, dict(objects), strict)
-                self._adopt(ck)
-                self.restored = ck.info()
-                self._from_scratch = False
-                if self._guard is not None:
-                    self._guard.resume(self.restored.get("metrics", {}), self.restored.get("settings", {}))
+                return self._restore_from(ck, dict(objects), together, strict)
             finally:
                 ck.close()
-            self._objects = {**together, **self.values}
-            self._last = None
-            return done
 
     def _open(self, step: int | None) -> Any:
         try:
@@ -512,16 +505,24 @@ class Checkpointer:
         try:
             self._run.adopt(ck)
         except Error as e:
-            warnings.warn(f"ckpress: restored, but the next checkpoint cannot be a delta against it: {e}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"ckpress: restored, but the next checkpoint cannot be a delta against it: {e}", RuntimeWarning, stacklevel=4)
 
-    def _restore_from(self, ck: Any, objects: dict[str, Any], strict: bool) -> int:
+    def _restore_from(self, ck: Any, objects: dict[str, Any], together: dict[str, Any], strict: bool) -> int:
         values: dict[str, Any] = {}
         with self._together():
             plan, done = planned(ck, objects, strict, values, self._rng, self._talk, self._division)
             plan.prepare(self._threads)
-        with self._together():
-            plan.apply(self._threads)
-        self.values = values
+        with plan.held():  # no other rank hears of a signal, and what is restored is registered too
+            with self._together():
+                plan.apply(self._threads)
+            self.values = values
+            self._adopt(ck)
+            self.restored = ck.info()
+            self._from_scratch = False
+            if self._guard is not None:
+                self._guard.resume(self.restored.get("metrics", {}), self.restored.get("settings", {}))
+            self._objects = {**together, **values}
+            self._last = None
         return done
 
     # ---- the end ----
@@ -531,7 +532,7 @@ class Checkpointer:
 
         A lossy run should end with lossless weights. ``save(step, final=True)`` says so; without it close() makes that save itself, under
         the last save's step and with its metrics, if ``final_on_close`` is set and the live tensors are still those of the last save. If training went on
-        after it, or no registered module tells whether it did, nothing is saved: no step would be right for it. Nothing is saved either when a ``with`` block ends by an exception.
+        after it, or no registered module that is trained tells whether it did, nothing is saved: no step would be right for it. Nothing is saved either when a ``with`` block ends by an exception.
         The copy in shared memory goes (``memory``); it stays after an exception, and where nothing was closed.
         """
         with self._lock:

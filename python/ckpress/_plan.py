@@ -4,7 +4,7 @@
 Order: (1) every name, dtype and shape is compared; (2) values for objects that load themselves are read into fresh memory; (3) those
 objects load, each with its former state kept to go back to; (4) the live tensors are read in place by one call that writes nothing
 unless every hash has been checked, from files kept in memory where they fit; (5) assignments that cannot fail. A failure in (3) or (4) takes back what (3) did.
-Once (4) has written there is no way back: signals whose handlers might raise wait for the end of (5), as they do while something is taken back.
+Once (4) has written there is no way back: signals whose handlers might raise wait from its beginning to the end of (5), as they do while something is taken back.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Plan:
         self._last: list[Step] = []
         self._finals: list[Callable[[], Any]] = []
         self._values: list[_Value] = []
-        self._holding: list[Any] = []  # something, as soon as signals must wait: live tensors are new, or are being taken back
+        self._holding: list[Any] = []  # something, as soon as signals must wait: live tensors are being read into, or taken back
 
     # ---- planning ----
 
@@ -183,8 +183,12 @@ class Plan:
         for value in self._values:
             value.built = build(value.raw, leaf)
 
+    def held(self) -> Held:
+        """Around :meth:`apply` and what belongs to it: what signals' handlers might raise once live tensors are read into comes at the end."""
+        return Held(self._holding)
+
     def apply(self, threads: int) -> None:
-        with Held(self._holding):
+        with self.held():
             self._apply(threads)
 
     def _apply(self, threads: int) -> None:
@@ -213,8 +217,9 @@ class Plan:
     def _read(self, targets: list[Any], threads: int) -> None:
         """The one moment in which a live tensor could be left half written. With the files in memory nothing can go wrong in it; where
         they are too large for that, a disk that fails just then is told with all names."""
+        self._holding.append(None)  # before it: of a run behind a URL it makes requests, in Python, while it writes
         try:
-            self._holding.extend(map(self.ck.read, [targets], [threads]))  # no handler of a signal runs between the read and its note
+            self.ck.read(targets, threads)
         except PartlyWrittenError as e:
             e.tensors = [label for _, _, label in self._targets]
             raise

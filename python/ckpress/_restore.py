@@ -10,13 +10,15 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from . import _rng
+from . import _core, _rng
 from ._context import Context, Entry, is_module, is_optimizer, keeps_more, module_entries
 from ._decode import Leaf, Named, parse
+from ._dtypes import to_torch
 from ._group import Division, Talk, check_writers, too_few
 from ._in_place import copy_of, fill, holds_live, is_array, is_buffer, is_live, parameters_in, put, same_plain, strange
 from ._names import strip_wrappers
 from ._plan import Plan, elements_share, memory_of
+from ._tensors import finish
 from ._views import is_ndarray, is_torch_tensor, numpy_module, torch_module
 from .errors import CorruptError, InvalidError, make, mismatch
 
@@ -81,10 +83,10 @@ SAMPLED = 16
 
 
 def fingerprint(objects: Mapping[str, Any]) -> list[Any]:
-    """Changes whenever a parameter of a module is written: torch counts in-place changes of every tensor, but those through ``p.data``, as some
-    optimizers make them; so a few elements of some that are trained are compared too (of all it would cost a save milliseconds)."""
-    here = [p for obj in objects.values() for p in parameters_in(obj) if is_torch_tensor(p) and not p.is_inference()]
-    seen = [p for p in here if p.requires_grad and _strided(p) and p.device.type != "meta" and p.numel()]
+    """Changes whenever a parameter of a module that is trained is written: torch counts in-place changes of every tensor, but those through ``p.data``, as some
+    optimizers make them; so a few elements of some are compared too (of all it would cost a save milliseconds). []: no module has any, so that nobody can tell."""
+    here = [p for obj in objects.values() for p in parameters_in(obj) if is_torch_tensor(p) and p.requires_grad and not p.is_inference()]
+    seen = [p for p in here if _strided(p) and p.device.type != "meta" and p.numel()]
     few: dict[Any, list[Any]] = {}
     for p in seen[:: -(-len(seen) // SAMPLED) or 1]:
         few.setdefault(p.device, []).append(_first_column(p.detach()))
@@ -117,7 +119,8 @@ class Restorer:
         self._filled: dict[Any, int] = {}  # where tensors of containers lie, and what goes there
 
     def finish(self) -> None:
-        """After all objects: tensors in dicts and lists are read in place, unless they are another object's too, such as a model's own as placeholders."""
+        """After all objects: tensors in dicts and lists are read in place, unless they are another object's too, such as a model's own as placeholders, or
+        of another dtype or shape, as what grows is."""
         taken = self._modules | self.plan.memory
         for obj, raw, label, take in self._containers:
             self.plan.final(_taker(take, self.plan.fresh(self._kept(obj, raw, label, taken))))
@@ -259,8 +262,6 @@ class Restorer:
 
     def _make_state(self, leaf: Leaf, param: Any, group: dict[str, Any], now: Any) -> Any:
         """Memory for a state tensor that the optimizer has not made yet, where the optimizer would have put it."""
-        from ._dtypes import to_torch
-
         torch = torch_module()
         assert torch is not None
         info = self.plan.infos[leaf.index]
@@ -335,8 +336,11 @@ class Restorer:
         """What was saved, and in it the live tensors themselves where it is read into them."""
         leaf = raw.value if isinstance(raw, Named) and raw.name == "torch.nn.Parameter" else raw
         if isinstance(leaf, Leaf) and self._fillable(obj, leaf, taken):
-            self.plan.in_place(leaf, obj, label)
-            return obj
+            live = obj if self.plan.fits(leaf, obj) is None else made_beside(obj, leaf, self.plan.infos[leaf.index])
+            if live is None:
+                return raw
+            self.plan.in_place(leaf, live, label)
+            return live if live is obj or raw is leaf else Named(raw.name, live)
         if isinstance(raw, Named) and raw.name in _DICT_AT and type(raw.value) is tuple and len(raw.value) == 2:
             at = _DICT_AT[raw.name]
             return Named(raw.name, tuple(self._kept(obj, v, label, taken) if i == at else v for i, v in enumerate(raw.value)))
@@ -456,6 +460,14 @@ class _Later:
 
     def __call__(self) -> Any:
         return self._make()
+
+
+def made_beside(live: Any, leaf: Leaf, info: Mapping[str, Any]) -> Any:
+    """Memory for a saved tensor on the device of one that it does not fit into; None: on the CPU it is made as everything else is."""
+    torch, dtype = torch_module(), to_torch(info["dtype"])
+    if live.device.type == "cpu" or dtype is None or leaf.as_ not in (_core.AS_TORCH, _core.AS_TORCH_PARAMETER, _core.AS_TORCH_REQUIRES_GRAD):
+        return None
+    return finish(torch.empty(info["shape"], dtype=dtype, device=live.device), leaf.as_)  # type: ignore[union-attr]
 
 
 def _strided(t: Any) -> bool:

@@ -74,7 +74,9 @@ class Held:
 
     def __init__(self, since: Sized) -> None:
         self._since = since
-        self._before: dict[int, Any] = {}
+        self._ended = False
+        self._before: dict[int, Any] = {}  # kept: a handler that was set inside of the block may go on calling ours
+        self._ours: list[int] = []
         self._came: list[int] = []
 
     def __enter__(self) -> Held:
@@ -83,6 +85,7 @@ class Held:
                 before = signal.getsignal(number)
                 if callable(before):
                     self._before[number] = before
+                    self._ours.append(number)
                     signal.signal(number, self._on)
         except ValueError:  # not in the main thread
             self._put_back()
@@ -92,17 +95,20 @@ class Held:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._put_back()
-        self._pass_on()
+        try:
+            self._put_back()
+        finally:
+            self._ended = True
+            self._pass_on()
 
     def _put_back(self) -> None:
         """Each that is back may raise what comes now: the others go back all the same."""
         try:
-            while self._before:
-                number, before = next(iter(self._before.items()))
+            while self._ours:
+                number = self._ours[-1]
                 if signal.getsignal(number) == self._on:
-                    signal.signal(number, before)
-                del self._before[number]
+                    signal.signal(number, self._before[number])
+                self._ours.pop()
         except BaseException:
             self._put_back()
             raise
@@ -116,7 +122,7 @@ class Held:
                 self._pass_on()
 
     def _on(self, number: int, frame: Any) -> None:
-        if self._since:
-            self._came.append(number)
-        else:
+        if not self._since or self._ended:
             self._before[number](number, frame)
+        elif number not in self._came:  # as a system does: a timer's would become thousands
+            self._came.append(number)

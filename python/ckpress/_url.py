@@ -17,7 +17,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar, Union
 
 from . import _core
@@ -156,12 +156,15 @@ class _Idle:
         self.lock = threading.Lock()
         self.workers: list[_Worker] = []
 
-    def take(self) -> _Worker:
+    def take(self) -> _Worker | None:
         with self.lock:
             if self.workers:
                 return self.workers.pop()
         worker = _Worker()
-        worker.start()
+        try:
+            worker.start()
+        except RuntimeError:  # the interpreter is ending and makes no threads any more
+            return None
         return worker
 
     def put(self, worker: _Worker) -> bool:
@@ -180,22 +183,32 @@ class _NoAnswer(TimeoutError):
     pass
 
 
+@contextlib.contextmanager
+def _only_signals_raise() -> Iterator[None]:
+    """Marks what comes out of the block: a signal's handler has raised it, and it is no failure of a request. ``_core`` gives it to its caller as it is."""
+    try:
+        yield
+    except BaseException as e:
+        if threading.current_thread() is threading.main_thread():
+            with contextlib.suppress(Exception):
+                e.ckpress_of_signal = True  # type: ignore[attr-defined]
+        raise
+
+
 def within(seconds: float, fn: Callable[[], Any]) -> _Job:
     """``fn``, done: with what it has given, or its failure. :class:`_NoAnswer` is one; then it may still be going on, on a thread that nobody waits for.
 
     What is raised here is none of its: a signal's handler has raised it.
     """
-    job = _Job(fn)
+    job, answered = _Job(fn), False
     try:
-        worker = _idle.take()
-    except RuntimeError:  # the interpreter is ending and makes no threads any more
-        job.do()
-        return job
-    worker.job = job
-    worker.wake.release()
-    answered = False
-    try:
-        answered = job.done.wait(seconds)
+        with _only_signals_raise():
+            if (worker := _idle.take()) is None:
+                job.do()
+                return job
+            worker.job = job
+            worker.wake.release()
+            answered = job.done.wait(seconds)
     finally:
         job.given_up = not answered
     return job if answered else _Job.without_answer()
@@ -448,7 +461,8 @@ class Store:
             wait = pause * random.uniform(0.5, 1.0)
             if time.monotonic() + wait >= end:
                 raise make(FileError, f"{_said(failed)} (gave up after {tries} {'tries' if tries > 1 else 'try'}: the deadline is {deadline:.3g} s)") from failed
-            time.sleep(wait)
+            with _only_signals_raise():
+                time.sleep(wait)
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _put_whole(self, fs: Any, path: str, data: bytes, replace: bool) -> None:

@@ -514,6 +514,16 @@ def test_what_is_one_in_memory_is_refused():
     AdamW([nn.Parameter(flat[:400].view(10, 40)), nn.Parameter(flat[400:].view(10, 40)), nn.Parameter(empty), nn.Parameter(empty[:]), p, nn.Parameter(p.detach(), requires_grad=False)])
 
 
+def test_many_groups_are_compared_once(monkeypatch):
+    """A group for each parameter, as for rates by layer."""
+    from ckpress.torch import _optim_state
+
+    looked, real = [], _optim_state._address
+    monkeypatch.setattr(_optim_state, "_address", lambda p: looked.append(p) or real(p))
+    AdamW([{"params": [nn.Parameter(torch.ones(2, 3))]} for _ in range(50)])
+    assert len(looked) == 50
+
+
 def test_a_group_that_is_refused_is_not_there():
     p = nn.Parameter(torch.ones(20, 40))
     opt = AdamW([p], lr=0.1)

@@ -283,6 +283,14 @@ class TestFinal:
             weights["w"] += 1
         assert len(ckpress.list_run(run)) == 1
 
+    def test_not_where_the_only_module_is_frozen(self, run):
+        """It says nothing about what is trained beside it."""
+        weights, teacher = {"w": torch.randn(100, 100)}, training()[0].requires_grad_(False)
+        with ckpress.Checkpointer(run, "resume", averages=("weights",)) as ck:
+            ck.save(5, weights=weights, teacher=teacher)
+            weights["w"] += 1
+        assert len(ckpress.list_run(run)) == 1
+
     def test_not_when_it_was_lossless(self, run):
         model = training()[0].requires_grad_(False)
         with ckpress.Checkpointer(run, "resume") as ck:

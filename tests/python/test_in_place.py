@@ -10,6 +10,9 @@ import ckpress
 import numpy as np
 import pytest
 import torch
+from ckpress import _core
+from ckpress._decode import Leaf
+from ckpress._restore import made_beside
 from helpers import same
 from torch import nn
 
@@ -113,14 +116,25 @@ def test_tensors_in_containers(run):
     assert set(live["ema"]) == {"a", "b"} and same(more, {"new": torch.ones(2)})
 
 
-@pytest.mark.parametrize("here", [torch.zeros(4), torch.zeros(3, dtype=torch.float64)])
-def test_tensors_in_containers_that_cannot_take_it(run, here):
+@pytest.mark.parametrize("here", [torch.zeros(0), torch.zeros(4), torch.zeros(3, dtype=torch.float64)])
+def test_tensors_in_containers_that_have_grown(run, here):
+    """Logs and replay buffers do: the container gets what was saved, what fits is in its place."""
     with ckpress.Checkpointer(run, rng=False) as ck:
-        ck.save(1, ema={"deep": [torch.ones(3)], "w": torch.ones(2)})
-        live = {"deep": [here], "w": torch.zeros(2)}
-        with pytest.raises(ckpress.MismatchError, match="ema/deep/0") as caught:
-            ck.restore(ema=live)
-        assert len(caught.value.mismatched) == 1 and not live["w"].any() and not here.any()
+        ck.save(1, log={"deep": [torch.ones(3)], "frozen": nn.Parameter(torch.ones(3), requires_grad=False), "w": torch.ones(2)})
+        live = {"deep": [here], "frozen": nn.Parameter(here.clone(), requires_grad=False), "w": torch.zeros(2)}
+        w = live["w"]
+        ck.restore(log=live)
+    assert torch.equal(live["deep"][0], torch.ones(3)) and type(live["frozen"]) is nn.Parameter and torch.equal(live["frozen"], torch.ones(3))
+    assert live["w"] is w and w.all() and not here.any()
+
+
+@pytest.mark.parametrize("as_", ["AS_TORCH", "AS_TORCH_PARAMETER", "AS_TORCH_REQUIRES_GRAD"])
+def test_a_tensor_that_has_grown_stays_on_its_device(as_):
+    info = {"dtype": "bf16", "shape": (4, 2)}
+    made = made_beside(torch.zeros(3, device="meta"), Leaf(0, getattr(_core, as_)), info)
+    assert (made.device.type, made.dtype, made.shape) == ("meta", torch.bfloat16, (4, 2))
+    assert (type(made) is nn.Parameter, made.requires_grad) == (as_ == "AS_TORCH_PARAMETER", as_ != "AS_TORCH")
+    assert made_beside(torch.zeros(3), Leaf(0, _core.AS_TORCH), info) is None
 
 
 def test_one_placeholder_for_several(run):

@@ -142,3 +142,11 @@ def test_a_state_dict_is_of_one_step(ours):
     after = copy.deepcopy(taken.state_dict()["state"])
     step(params, opt, 1, 3)
     assert equal(after, taken.state_dict()["state"])
+
+
+def test_a_state_dict_of_32_bits_is_torchs():
+    """Without a copy of all moments."""
+    params = [nn.Parameter(torch.ones(s)) for s in ((20, 40), (30,))]
+    opt = AdamW(params, lr=0.1, state_bits=32)
+    step(params, opt, 2)
+    assert all(t is opt.state[p][k] for p, state in zip(params, opt.state_dict()["state"].values()) for k, t in state.items())

@@ -221,17 +221,18 @@ def interruptible():
 
 
 def test_an_interrupt_once_tensors_are_written(saved, monkeypatch, interruptible):
-    """There is no way back then: the rest of what was saved is put in its place, and the interrupt comes after it."""
+    """There is no way back then: the rest of what was saved is put in its place and registered, and the interrupt comes after it."""
     with ckpress.Checkpointer(saved) as ck:
         whole = fresh()
         ck.restore(model=whole[0], optimizer=whole[1], scheduler=whole[2])
-        after = everything(*whole)
+        after, ck.restored = everything(*whole), None
         torch.rand(3)
         live = fresh()
         monkeypatch.setattr("ckpress._plan._tell_autograd", lambda tensors: signal.raise_signal(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             ck.restore(model=live[0], optimizer=live[1], scheduler=live[2])
         assert everything(*live) == after
+        assert list(ck._objects.values()) == list(live) and ck.restored["step"] == 2
 
 
 def test_an_interrupt_before_that(run, interruptible):

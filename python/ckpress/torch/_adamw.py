@@ -16,8 +16,8 @@ from torch.optim.adamw import adamw as torch_adamw
 
 from ..errors import InvalidError, UnsupportedError
 from . import _cuda, _optim_state, _sharded, _torch_step
-from ._optim_state import DTYPES, MASTERS, WIDTHS, Packed, Wide, is_wide, refuse
-from ._policy import AUTO, Policy, kept_from
+from ._optim_state import DTYPES, MASTERS, Packed, Wide, is_wide, refuse
+from ._policy import AUTO, Policy, bits_of, kept_from
 from ._report import Report
 from ._sharded import Part, Ranks
 from ._torch_step import Job
@@ -34,21 +34,6 @@ class _Work:
     wide: list[tuple[dict[str, Any], list[Tensor]]] = dataclasses.field(default_factory=list)
 
 
-def bits_of(value: Any, moments: int) -> tuple[int, int] | None:
-    """Widths of m and v, v's 0 where there is one moment alone; None: they stay f32; AUTO: a policy's."""
-    if isinstance(value, str) and value == "auto" and moments == 2:
-        return AUTO
-    if value is None or value == 32:
-        return None
-    widths = (value,) * moments if isinstance(value, (int, str)) else tuple(value)
-    if widths == (32,) * moments:
-        return None
-    if len(widths) != moments or not all(b in WIDTHS for b in widths):
-        auto = ' or "auto"' if moments == 2 else ""
-        raise InvalidError(f"state_bits must be {moments} of {WIDTHS}, or 32{auto}: {value!r}")
-    return widths[0], widths[1] if moments > 1 else 0
-
-
 class Resident(torch.optim.Optimizer):
     """What optimizers with coded moments share: a step over all groups, widths, state in and out. A class of its own says which moments and which formula.
 
@@ -62,8 +47,9 @@ class Resident(torch.optim.Optimizer):
     they add integers up. ``state_dict()`` has DTensors then, for torch.distributed.checkpoint. Under DistributedDataParallel there is nothing to do.
 
     An element whose gradient is NaN, infinite or 2^40 and more stays as it is in that step, weight and moments; ``skipped`` counts
-    them. ``state_dict()`` is a copy, with codes in uint8 of the parameter's shape; ``load_state_dict()`` takes that, with the widths in it, or the state of
-    torch's class. ``torch_state_dict()`` is for going back to one.
+    them. ``state_dict()`` is a copy, with codes in uint8 of the parameter's shape, and takes that memory, of groups of 32 bits their moments' too; where all
+    groups have 32 it has the live moments, as torch's class does. ``load_state_dict()`` takes that, with the widths in it, or the state of torch's class.
+    ``torch_state_dict()``, a copy in f32, is for going back to one.
 
     ``master``: what is kept of bf16 weights beyond their own bits, so that they are updated in f32: "split16" keeps all (bf16 is the master to nearest),
     "split8" 8 bits, rounded without bias; both are exact where bf16 alone needs its unbiased rounding. An option of each group; weights of other types
@@ -74,6 +60,7 @@ class Resident(torch.optim.Optimizer):
     _counts_steps: ClassVar[bool] = True  # torch's class does
     _rule: ClassVar[str]  # of _core.Optim
     _by_torch: bool = False  # in torch's operations wherever parameters are: for tests
+    _begins: bool = False  # its first groups are being added
     _torchs: ClassVar[dict[str, Any]]  # options of torch's groups that this class does not have
 
     def __init__(self, params: Any, defaults: dict[str, Any], refused: dict[str, Any], small: int, small_bits: Any, budget_bits: float = 4.0, every: int = 100) -> None:
@@ -85,7 +72,10 @@ class Resident(torch.optim.Optimizer):
         self._calls = 0  # of step(), from the first one that ranks agreed upon
         self._exchanged = self._gradients = 0  # bytes, of sharded parameters
         self.policy = Policy(budget_bits, every, small)
+        self._begins = True
         super().__init__(params, {**defaults, "policy": None})
+        self._begins = False
+        self._refuse_twice()
 
     @property
     def _name(self) -> str:
@@ -126,13 +116,16 @@ class Resident(torch.optim.Optimizer):
             for i, p in enumerate(self.param_groups[-1]["params"] if bits is not None else ()):
                 if p.requires_grad:  # what is frozen is looked at when it gets a gradient
                     refuse(p, f"{self._name}: parameter {i} of group {len(self.param_groups) - 1}")
-            if bits is not None:
-                _optim_state.refuse_twice([(p, name) for _, p, name, g in self._each(self.param_groups) if not self._stays_wide(g)], self._name)
+            if bits is not None and not self._begins:
+                self._refuse_twice()
         except BaseException:
             self.param_groups.pop()  # or every step would fail
             raise
         self._agreed = False
         self.policy.forget(self)
+
+    def _refuse_twice(self) -> None:
+        _optim_state.refuse_twice([(p, name) for _, p, name, g in self._each(self.param_groups) if not self._stays_wide(g)], self._name)
 
     # ---- the step ----
 
@@ -373,9 +366,13 @@ class Resident(torch.optim.Optimizer):
         params = [p for group in self.param_groups for p in group["params"]]
         numbers = {id(p): i for i, p in enumerate(params)}
         out: dict[str, Any] = super().state_dict()
+        as_it_is = all(self._stays_wide(group) for group in self.param_groups)  # torch's own then
         for k, state in out["state"].items():
             p = params[k] if isinstance(k, int) and k < len(params) else k
-            out["state"][k] = self._out(state, p, numbers.get(id(p), -1)) if "packed" in state else _optim_state.copied(state)
+            if "packed" in state:
+                out["state"][k] = self._out(state, p, numbers.get(id(p), -1))
+            elif not as_it_is:
+                out["state"][k] = _optim_state.copied(state)
         for group in out["param_groups"]:
             group["policy"] = copy.copy(group["policy"])  # the optimizer goes on writing into its own
         return out

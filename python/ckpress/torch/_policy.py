@@ -18,7 +18,7 @@ from torch import Tensor
 from .. import _core
 from ..errors import InvalidError
 from . import _optim_state, _sharded
-from ._optim_state import Packed, is_wide, layout
+from ._optim_state import WIDTHS, Packed, is_wide, layout
 
 AUTO = (0, 0)  # in the place of widths: the policy's
 HISTORY = 256
@@ -34,6 +34,21 @@ def _budget(bits: float) -> int:
     if not (isinstance(bits, (int, float)) and 2 <= bits <= 16):
         raise InvalidError(f"budget_bits must be 2 to 16: {bits!r}")
     return round(bits * 1024)
+
+
+def bits_of(value: Any, moments: int) -> tuple[int, int] | None:
+    """Widths of m and v, v's 0 where there is one moment alone; None: they stay f32; AUTO: a policy's."""
+    if isinstance(value, str) and value == "auto" and moments == 2:
+        return AUTO
+    if value is None or value == 32:
+        return None
+    widths = (value,) * moments if isinstance(value, (int, str)) else tuple(value)
+    if widths == (32,) * moments:
+        return None
+    if len(widths) != moments or not all(b in WIDTHS for b in widths):
+        auto = ' or "auto"' if moments == 2 else ""
+        raise InvalidError(f"state_bits must be {moments} of {WIDTHS}, or 32{auto}: {value!r}")
+    return widths[0], widths[1] if moments > 1 else 0
 
 
 class Policy:
