@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Sequence, Sized
 from typing import Any
 
@@ -114,9 +115,11 @@ class Held:
             raise
 
     def _pass_on(self) -> None:
+        """To the handlers, not as new signals: whoever has a wakeup fd (asyncio) knows of these already."""
         try:
             if self._came:
-                signal.raise_signal(self._came.pop(0))
+                number = self._came.pop(0)
+                self._before[number](number, sys._getframe())
         finally:
             if self._came:
                 self._pass_on()
