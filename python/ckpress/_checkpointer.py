@@ -424,7 +424,14 @@ class Checkpointer:
 
     @property
     def should_save(self) -> bool:
-        """True after one of ``signals`` came, until a save that was begun after it has been made."""
+        """True after one of ``signals`` came, until a save that was begun after it has been taken. A loop that is to end then asks first::
+
+            stop = ck.should_save
+            if stop or done % every == 0:
+                ck.save(done)
+            if stop:
+                break
+        """
         return self._signals is not None and self._signals.pending
 
     # ---- restoring ----
