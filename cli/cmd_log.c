@@ -33,6 +33,9 @@ past_of(const report *r, size_t i)
 {
     const report_point *p = &r->point[i], *parent = report_point_of(r, p->parent_dir);
     past out = {.before = i != 0 ? p - 1 : NULL, .after = -1, .parent_step = step_of(p->parent_dir)};
+    /* of the step of the save before, and not there: what stands in for it is (thin, rebase) */
+    if (parent == NULL && out.before != NULL && p->parent_dir[0] != '\0' && out.before->step == out.parent_step)
+        parent = out.before;
     const uint64_t restores = parent != NULL ? parent->restore_count : out.before != NULL ? out.before->restore_count : 0;
 
     out.gone = p->sequence - (out.before != NULL ? out.before->sequence : 0);

@@ -36,6 +36,7 @@ json_entry(cli_json *j, const ckp_list_entry *e)
     cli_json_u64(j, "sequence", e->sequence);
     cli_json_str(j, "kind", e->sequence == 0 ? NULL : e->is_delta ? "delta" : "key");
     cli_json_bool(j, "exact", is_exact(e));
+    cli_json_str(j, "dropped", ckp_list_entry_dropped(e));
     cli_json_u64(j, "stored_bytes", e->stored_bytes);
     cli_json_u64(j, "raw_bytes", e->raw_bytes);
     cli_json_u64(j, "params", e->params);
@@ -71,7 +72,8 @@ table_entry(cli_table *tab, const ckp_list_entry *e)
 
     (void)snprintf(t.s, sizeof t.s, "%llu", (unsigned long long)e->step);
     cli_table_add(tab, t.s);
-    cli_table_add(tab, !whole ? "-" : is_exact(e) ? (e->is_delta ? "delta, exact" : "key, exact") : e->is_delta ? "delta" : "key");
+    (void)snprintf(t.s, sizeof t.s, "%s%s", e->is_delta ? "delta" : "key", is_exact(e) ? ", exact" : ckp_list_entry_dropped(e) != NULL ? ", thinned" : "");
+    cli_table_add(tab, whole ? t.s : "-");
     cli_table_add(tab, whole ? cli_size(&t, e->stored_bytes) : "-");
     cli_table_add(tab, whole ? cli_bits(&t, e->stored_bytes, e->params) : "-");
     cli_table_add(tab, whole ? cli_ratio(&t, e->raw_bytes, e->stored_bytes) : "-");

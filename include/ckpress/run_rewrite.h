@@ -62,6 +62,8 @@ CKP_MUST_USE CKP_API ckp_status ckp_run_rebase(const char *dir, uint64_t step, c
 
 /** What was dropped from a checkpoint's state, as a sentence; NULL: nothing. Static. */
 CKP_API const char *ckp_checkpoint_dropped(const ckp_checkpoint *ck);
+/** The same of an entry of a list. */
+CKP_API const char *ckp_list_entry_dropped(const ckp_list_entry *e);
 
 #ifdef __cplusplus
 }

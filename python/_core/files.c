@@ -314,13 +314,13 @@ static int
 take_entry(void *user, const ckp_list_entry *e)
 {
     const PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *d = Py_BuildValue("{s:K,s:K,s:N,s:K,s:K,s:K,s:L,s:K,s:s,s:s,s:N,s:s,s:K,s:s,s:z}", "step", (unsigned long long)e->step, "sequence",
+    PyObject *d = Py_BuildValue("{s:K,s:K,s:N,s:K,s:K,s:K,s:L,s:K,s:s,s:s,s:N,s:s,s:K,s:s,s:z,s:z}", "step", (unsigned long long)e->step, "sequence",
                                 (unsigned long long)e->sequence, "is_delta", PyBool_FromLong(e->is_delta), "stored_bytes",
                                 (unsigned long long)e->stored_bytes, "raw_bytes", (unsigned long long)e->raw_bytes, "params",
                                 (unsigned long long)e->params, "saved_unix", (long long)e->saved_unix, "base_step",
                                 (unsigned long long)e->base_step, "dir", e->dir, "base_dir", e->base_dir, "health", ckpy_text(e->health), "profile",
                                 ckp_profile_name(e->profile), "restore_count", (unsigned long long)e->restore_count, "parent_dir", e->parent_dir,
-                                "base_model", e->base_model);
+                                "base_model", e->base_model, "dropped", ckp_list_entry_dropped(e));
     if (d != NULL && !(ckpy_set(d, "metrics", ckpy_metrics(next_metric, e)) && ckpy_set(d, "settings", ckpy_metrics(next_setting, e))))
         Py_CLEAR(d);
     const int stop = d != NULL && PyList_Append(user, d) == 0 ? 0 : -1;

@@ -450,6 +450,7 @@ class Listed(NamedTuple):
 
     ``settings``: what a lossy save was coded with (docs/runs.md): quality, step of the weights in their RMS, movement, threshold of m ...;
     ``base_model``: of a key, the file that it is predicted from. ``parent_dir``: of the checkpoint that this state was trained from, ``""`` at the start.
+    ``dropped``: what :func:`thin` left out of it, as a sentence.
     """
 
     step: int
@@ -469,6 +470,7 @@ class Listed(NamedTuple):
     metrics: dict[str, float]
     settings: dict[str, float]
     base_model: str | None = None
+    dropped: str | None = None
 
 
 def list_run(path: PathLike, *, storage: Stored = None) -> list[Listed]:

@@ -5,12 +5,22 @@
 #include "engine/decode.h"
 #include "run/rewrite.h"
 
+static const char *
+told_dropped(const ckpi_manifest *m)
+{
+    return m != NULL && m->dropped != NULL ? "the optimizer's first moments were dropped (thin): they are zeros" : NULL;
+}
+
 const char *
 ckp_checkpoint_dropped(const ckp_checkpoint *ck)
 {
-    if (ckpi_checkpoint_check(ck, NULL) != CKP_OK || ck->manifest == NULL || ck->manifest->dropped == NULL)
-        return NULL;
-    return "the optimizer's first moments were dropped (thin): they are zeros";
+    return ckpi_checkpoint_check(ck, NULL) == CKP_OK ? told_dropped(ck->manifest) : NULL;
+}
+
+const char *
+ckp_list_entry_dropped(const ckp_list_entry *e)
+{
+    return e != NULL ? told_dropped(e->manifest) : NULL;
 }
 
 static ckp_status

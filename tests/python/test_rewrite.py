@@ -34,6 +34,7 @@ def test_thin(tmp_path, profile):
     done = ckpress.thin(path, older_than=2)
     assert (done.done, done.moved) == (plan.done, plan.moved) and done.done >= 3 and done.new_bytes < done.freed_bytes
     assert [e.step for e in ckpress.list_run(path)] == steps
+    assert [e.dropped is not None for e in ckpress.list_run(path)].count(True) == done.done
     thinned = {c.step for c in done.checkpoints if c.fate == "done"}
     for step, was in before.items():
         now = ckpress.load(f"{path}@{step}")
