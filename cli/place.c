@@ -53,6 +53,9 @@ cli_place_parse(cli_place *p, const char *arg)
         return CLI_OK;
     if (strcmp(arg, "-") == 0)
         return cli_fail(CLI_USAGE, "this command reads a file from more than one place: it cannot come from a pipe.");
+    if (strstr(arg, "://") != NULL && !exists(arg))
+        return cli_fail(CLI_USAGE, "%s: this command reads directories and files; runs behind URLs are looked after in Python (ckpress.list_run, verify, prune, copy_run ...).",
+                        arg);
     p->path = cli_copy(arg);
     p->is_run = is_directory(arg);
     return CLI_OK;

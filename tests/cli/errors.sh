@@ -21,6 +21,7 @@ code ckpress verify text.safetensors
 : >zero.ckp
 code ckpress info zero.ckp
 code ckpress verify -q zero.ckp
+code ckpress ls s3://bucket/run
 echo "-- hostile safetensors"
 python3 - <<'P'
 import json

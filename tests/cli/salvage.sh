@@ -39,6 +39,11 @@ echo "-- a flipped bit costs one chunk"
 cp m.ckp flip.ckp
 flip flip.ckp 1000
 code ckpress salvage flip.ckp -o flip
+echo "-- a delta of a run, without its base and with it"
+train run 20 resume
+delta=$(ls run/step-00000020-*/shard-00000-of-00001.ckp) key=$(ls run/step-00000010-*/shard-00000-of-00001.ckp)
+code ckpress salvage "$delta" -o alone | sed 's/step-\([0-9]*\)-[0-9a-f]*/step-\1-X/'
+code ckpress salvage "$delta" --base "$key" -o based | tail -1
 echo "-- nothing to save"
 code ckpress salvage m.safetensors -o none
 code ckpress salvage nothing.ckp -o none
