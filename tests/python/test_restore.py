@@ -252,22 +252,6 @@ def test_a_signal_that_waited_is_one_signal(run, monkeypatch):
     assert (seen, here.recv(9)) == ([signal.SIGUSR1], bytes([signal.SIGUSR1]))
 
 
-def test_a_signal_that_waited_is_one_signal(run, monkeypatch):
-    """Whoever is woken by a file descriptor, as asyncio is, hears of it once, and its handler is called once."""
-    seen, (here, there) = [], socket.socketpair()
-    there.setblocking(False)
-    handler, fd = signal.signal(signal.SIGUSR1, lambda n, f: seen.append(n)), signal.set_wakeup_fd(there.fileno())
-    try:
-        with ckpress.Checkpointer(run, rng=False) as ck:
-            ck.save(1, t=torch.ones(3))
-            monkeypatch.setattr("ckpress._plan._tell_autograd", lambda tensors: signal.raise_signal(signal.SIGUSR1))
-            ck.restore(t=torch.zeros(3))
-    finally:
-        signal.set_wakeup_fd(fd)
-        signal.signal(signal.SIGUSR1, handler)
-    assert (seen, here.recv(9)) == ([signal.SIGUSR1], bytes([signal.SIGUSR1]))
-
-
 def test_an_interrupt_before_that(run, interruptible):
     """Everything is taken back, at once."""
 

@@ -12,6 +12,19 @@
 
 typedef struct stores { bucket *b; gate g[RANKS_MAX]; ckp_objects o[RANKS_MAX]; } stores;
 
+/* A training whose ranks have a gate each before one bucket. */
+static void
+behind_gates(training *t, stores *s)
+{
+    s->b = bucket_new();
+    *t = (training){.dir = "bucket/run", .key_every = 8, .step = CKP_STEP_NEWEST};
+    for (unsigned k = 0; k < WORLD; k++) {
+        gate_init(&s->g[k], s->b);
+        s->o[k] = gate_table(&s->g[k]);
+        t->objects[k] = &s->o[k];
+    }
+}
+
 static void
 faults_of(unsigned rank, ckp_status answer, bool lasting)
 {
@@ -22,13 +35,7 @@ faults_of(unsigned rank, ckp_status answer, bool lasting)
     unsigned long at = 1, failed = 0;
     ckp_checkpoint *ck = NULL;
 
-    s.b = bucket_new();
-    t = (training){.dir = "bucket/run", .key_every = 8, .step = CKP_STEP_NEWEST};
-    for (unsigned k = 0; k < WORLD; k++) {
-        gate_init(&s.g[k], s.b);
-        s.o[k] = gate_table(&s.g[k]);
-        t.objects[k] = &s.o[k];
-    }
+    behind_gates(&t, &s);
     s.g[1].slow_ms = 40;         /* what it writes while all have failed must go too */
     ranks_init(&r, WORLD, &t);
     group_make_models(&t, WORLD);
@@ -91,13 +98,7 @@ test_slow_rank(void **state)
     static ranks r;
     static stores s;
 
-    s.b = bucket_new();
-    t = (training){.dir = "bucket/run", .key_every = 8, .step = CKP_STEP_NEWEST};
-    for (unsigned k = 0; k < WORLD; k++) {
-        gate_init(&s.g[k], s.b);
-        s.o[k] = gate_table(&s.g[k]);
-        t.objects[k] = &s.o[k];
-    }
+    behind_gates(&t, &s);
     ranks_init(&r, WORLD, &t);
     r.seconds = 1.0;
     group_make_models(&t, WORLD);
