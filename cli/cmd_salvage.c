@@ -77,17 +77,12 @@ salvage(const cli_args *a)
     }
     cli_table_free(&s.tab);
     free(made);
-    if (st == CKP_EEXIST) {
-        (void)cli_told(st, &e);
+    const int code = st != CKP_OK ? cli_told(st, &e) : s.part + s.lost != 0 ? CLI_DATA : CLI_OK;
+    if (st == CKP_EEXIST)
         cli_note("-f replaces it");
-        return cli_code(st);
-    }
-    if (st == CKP_EBASE && a->n_base == 0) {
-        (void)cli_told(st, &e);
+    if (st == CKP_EBASE && a->n_base == 0)
         cli_note("--base FILE names one, once for each: the checkpoint's own base and those behind it, as manifest.json beside it says");
-        return cli_code(st);
-    }
-    return st != CKP_OK ? cli_told(st, &e) : s.part + s.lost != 0 ? CLI_DATA : CLI_OK;
+    return code;
 }
 
 const cli_command cli_cmd_salvage = {

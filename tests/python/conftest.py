@@ -39,3 +39,14 @@ def run(tmp_path):
 def root_only():
     if os.geteuid() != 0:
         pytest.skip("needs root")
+
+
+@pytest.fixture
+def faults():
+    """Of the object store in memory that tests of URLs run on (object_fs.py)."""
+    from object_fs import Faults, ObjectFS
+
+    ObjectFS.faults = Faults()
+    yield ObjectFS.faults
+    ObjectFS.faults.release.set()
+    ObjectFS.faults = Faults()

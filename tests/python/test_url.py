@@ -29,14 +29,6 @@ QUICK = ckpress.Storage(deadline=8, try_seconds=1)
 TRAINER = pathlib.Path(__file__).parent / "trainer.py"
 
 
-@pytest.fixture
-def faults():
-    ObjectFS.faults = Faults()
-    yield ObjectFS.faults
-    ObjectFS.faults.release.set()
-    ObjectFS.faults = Faults()
-
-
 def break_it(**shares):
     ObjectFS.faults = Faults(int(os.environ.get("CKP_SEED", "1")), **shares)
     return ObjectFS.faults

@@ -14,15 +14,6 @@ import pytest
 import torch
 
 pytest.importorskip("fsspec", reason="URLs need fsspec")
-from object_fs import Faults, ObjectFS  # noqa: E402
-
-
-@pytest.fixture
-def faults():
-    ObjectFS.faults = Faults()
-    yield ObjectFS.faults
-    ObjectFS.faults.release.set()
-    ObjectFS.faults = Faults()
 
 
 @pytest.fixture
