@@ -161,22 +161,33 @@ class BusyLoop:
 
     def __init__(self, threads: int) -> None:
         self.over = False
-        self.threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
+        self.rounds = [0] * threads
+        self.threads = [threading.Thread(target=self._run, args=(i,), daemon=True) for i in range(threads)]
 
-    def _run(self) -> None:
+    def _run(self, index: int) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         while not self.over:
-            hashlib.pbkdf2_hmac("sha256", b"busy", b"loop", 50_000)
+            hashlib.pbkdf2_hmac("sha256", b"busy", b"loop", 5_000)
+            self.rounds[index] += 1
 
     def __enter__(self) -> BusyLoop:
+        self.began = time.perf_counter()
         for thread in self.threads:
             thread.start()
         return self
 
     def __exit__(self, *unused: object) -> None:
+        self.rate = sum(self.rounds) / (time.perf_counter() - self.began)
         self.over = True
         for thread in self.threads:
             thread.join()
+
+
+def loop_alone() -> float:
+    """Rounds a second of a busy loop that has the processors for itself."""
+    with BusyLoop(CPUS) as loop:
+        time.sleep(3)
+    return loop.rate
 
 
 def steps_for(t: Training, limit: float, goes_on: Callable[[], bool] = lambda: True) -> list[float]:
@@ -218,20 +229,24 @@ def beside(t: Training, work: pathlib.Path, rounds: int, limit: float) -> None:
             loop: list[float] = []
             save: list[float] = []
             saves: list[float] = []
+            rates: list[float] = []
             numbers = iter(range(10**9))
             with t.open(work / "run", profile) as ck:
                 ck.save(next(numbers), wait=True)
                 by_itself = alone(t, ck, numbers)
                 for _ in range(rounds):
                     nothing += steps_for(t, limit)
-                    with BusyLoop(CPUS):
+                    with BusyLoop(CPUS) as busy:
                         loop += steps_for(t, limit)
+                    rates.append(loop_alone() / busy.rate)
                     more, took = saving(t, ck, limit, numbers)
                     save += more
                     saves += took
             name = f"{profile}_{threads}_torch_threads"
             show(f"step_ms_{name}", 1e3 * statistics.median(nothing))
             show(f"step_beside_busy_loop_over_nothing_{name}", statistics.median(loop) / statistics.median(nothing))
+            # what the scheduler leaves to the lowest priority: a save that calculates on as many threads can hardly be slowed down less
+            show(f"busy_loop_beside_training_over_alone_{name}", statistics.median(rates))
             if not save:
                 show(f"no_whole_step_fell_into_a_save_{name}", 1)
                 continue

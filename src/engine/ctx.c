@@ -5,6 +5,14 @@
 #include "base/fail.h"
 #include "engine/engine.h"
 
+/* Two groups a thread, and some more: one whose thread the scheduler does not let run holds up the frames behind it, not those who code them. */
+static size_t
+groups_in_flight(unsigned workers)
+{
+    enum { PER_WORKER = 2, MORE = 4 };
+    return workers > 1 ? (size_t)PER_WORKER * workers + MORE : 1;
+}
+
 ckp_status
 ckpi_ctx_new(ckpi_ctx **out, unsigned threads, bool low_priority, ckp_error *err)
 {
@@ -21,7 +29,8 @@ ckpi_ctx_new(ckpi_ctx **out, unsigned threads, bool low_priority, ckp_error *err
     ctx->workers = ckpi_pool_threads(ctx->pool);
     ctx->ws = ckpi_calloc(ctx->workers, sizeof *ctx->ws);
     st = ctx->ws != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a thread context");
-    ctx->n_bodies = (size_t)ctx->workers * CKPI_GROUPS_PER_WORKER * CKPI_CHUNKS_PER_GROUP;
+    ctx->in_flight = groups_in_flight(ctx->workers);
+    ctx->n_bodies = ctx->in_flight * CKPI_CHUNKS_PER_GROUP;
     ctx->bodies = ckpi_calloc(ctx->n_bodies, sizeof *ctx->bodies);
     if (st == CKP_OK && ctx->bodies == NULL)
         st = ckpi_fail(err, CKP_ENOMEM, "no memory for a thread context");

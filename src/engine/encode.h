@@ -45,6 +45,6 @@ typedef struct ckpi_encode_job {
     uint64_t *quantized_w;       /* adds the bytes of frames of quantized weights; may be NULL */
 } ckpi_encode_job;
 
-/* Encodes all groups in parallel windows and writes frames in order; then index and trailer. */
+/* Codes groups in parallel, a few ahead of their frames, which the calling thread writes in order; then index and trailer. */
 CKP_MUST_USE ckp_status ckpi_encode_file(ckpi_ctx *ctx, const ckpi_encode_job *job, ckpi_fmt_writer *fw, ckpi_fmt_sum *sum, ckp_error *err);
 #endif

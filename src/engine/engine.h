@@ -21,8 +21,9 @@
 typedef struct ckpi_ctx {
     ckpi_pool *pool;
     ckpi_scratch **ws;           /* one a worker */
+    size_t in_flight;            /* groups of a file between their pass and their write, at most */
     ckpi_buf *bodies;            /* of the chunks in flight, kept for the next file: a long run's heap would creep without */
-    size_t n_bodies;
+    size_t n_bodies;             /* in_flight x CKPI_CHUNKS_PER_GROUP */
     unsigned workers;
     uint32_t cpu;
 } ckpi_ctx;
@@ -32,8 +33,6 @@ void ckpi_ctx_free(ckpi_ctx *ctx);
 /* Bytes that it keeps for the next file. */
 uint64_t ckpi_ctx_bytes(const ckpi_ctx *ctx);
 
-/* Groups that are coded side by side, and the chunks of one group. */
-#define CKPI_GROUPS_PER_WORKER 2
 #define CKPI_CHUNKS_PER_GROUP 3
 
 /*
