@@ -12,6 +12,8 @@
 #include "codec/rows.h"
 #include "codec/stream/plane.h"
 
+enum { WIDEST = 4 };
+
 static ckp_status
 get_stream(ckpi_rd *r, uint8_t *dst, size_t n, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
 {
@@ -28,15 +30,17 @@ get_values(ckpi_rd *r, uint8_t *values, size_t count, unsigned width, ckpi_scrat
 {
     if (width == 1)
         return get_stream(r, values, count, ws, cpu, err);
-    uint8_t *plane = ckpi_scratch_get(ws, count);
-    if (plane == NULL)
-        return ckpi_fail(err, CKP_ENOMEM, "mask: no memory for %zu values", count);
+    const uint8_t *plane[WIDEST];
     for (unsigned k = 0; k < width; k++) {
-        const ckp_status st = get_stream(r, plane, count, ws, cpu, err);
+        uint8_t *to = ckpi_scratch_get(ws, count);
+        if (to == NULL)
+            return ckpi_fail(err, CKP_ENOMEM, "mask: no memory for %zu values", count);
+        const ckp_status st = get_stream(r, to, count, ws, cpu, err);
         if (st != CKP_OK)
             return st;
-        ckpi_plane_put(values, plane, count, width, k);
+        plane[k] = to;
     }
+    ckpi_plane_join(values, plane, count, width);
     return CKP_OK;
 }
 
@@ -109,7 +113,7 @@ decode_in(const ckpi_block *b, ckpi_rd *r, void *dst, ckpi_scratch *ws, uint32_t
 static bool
 fits(const ckpi_block *b)
 {
-    return (b->width == 1 || b->width == 2 || b->width == 4) && b->n <= CKPI_RANS_MAX;
+    return (b->width == 1 || b->width == 2 || b->width == WIDEST) && b->n <= CKPI_RANS_MAX;
 }
 
 static size_t

@@ -7,10 +7,12 @@
 #include "codec/stream/plane.h"
 #include "codec/stream/stream.h"
 
+enum { WIDEST = 32 };
+
 static bool
 planes_fits(const ckpi_block *b)
 {
-    return b->width >= 1 && b->width <= 32;
+    return b->width >= 1 && b->width <= WIDEST;
 }
 
 /* Byte planes: the form, and each plane as a stream. */
@@ -40,15 +42,14 @@ bytes_encode(ckpi_buf *out, const ckpi_block *b, ckpi_scratch *ws, uint32_t cpu,
 static ckp_status
 bytes_decode(ckpi_rd *in, const ckpi_block *b, uint8_t *dst, ckpi_scratch *ws, uint32_t cpu, ckp_error *err)
 {
+    const uint8_t *plane[WIDEST];
+
     for (unsigned k = 0; k < b->width; k++) {
-        const size_t mark = ckpi_scratch_mark(ws);
-        const uint8_t *plane = NULL;
-        const ckp_status st = ckpi_stream_get(in, &plane, b->n, ws, cpu, err);
+        const ckp_status st = ckpi_stream_get(in, &plane[k], b->n, ws, cpu, err);
         if (st != CKP_OK)
             return st;
-        ckpi_plane_put(dst, plane, b->n, b->width, k);
-        ckpi_scratch_release(ws, mark);
     }
+    ckpi_plane_join(dst, plane, b->n, b->width);
     if (!ckpi_rd_done(in)) {
         ckpi_rd_fail(in, "the end of the payload");
         return ckpi_rd_error(in, err, "byte planes");

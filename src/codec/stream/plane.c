@@ -34,6 +34,38 @@ take_4(uint8_t *dst, const uint8_t *src, size_t n, unsigned k)
     }
     return i;
 }
+
+static size_t
+join_2(uint8_t *dst, const uint8_t *const *plane, size_t n)
+{
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        __m128i v[2], *to = (__m128i *)(void *)(dst + 2 * i);
+        for (int k = 0; k < 2; k++)
+            v[k] = _mm_loadu_si128((const __m128i *)(const void *)(plane[k] + i));
+        _mm_storeu_si128(to, _mm_unpacklo_epi8(v[0], v[1]));
+        _mm_storeu_si128(to + 1, _mm_unpackhi_epi8(v[0], v[1]));
+    }
+    return i;
+}
+
+static size_t
+join_4(uint8_t *dst, const uint8_t *const *plane, size_t n)
+{
+    size_t i = 0;
+    for (; n - i >= 16; i += 16) {
+        __m128i v[4], *to = (__m128i *)(void *)(dst + 4 * i);
+        for (int k = 0; k < 4; k++)
+            v[k] = _mm_loadu_si128((const __m128i *)(const void *)(plane[k] + i));
+        const __m128i low[2] = {_mm_unpacklo_epi8(v[0], v[1]), _mm_unpackhi_epi8(v[0], v[1])};
+        const __m128i high[2] = {_mm_unpacklo_epi8(v[2], v[3]), _mm_unpackhi_epi8(v[2], v[3])};
+        for (int j = 0; j < 2; j++) {
+            _mm_storeu_si128(to + 2 * j, _mm_unpacklo_epi16(low[j], high[j]));
+            _mm_storeu_si128(to + 2 * j + 1, _mm_unpackhi_epi16(low[j], high[j]));
+        }
+    }
+    return i;
+}
 #else
 static size_t
 take_2(uint8_t *dst, const uint8_t *src, size_t n, unsigned k)
@@ -46,6 +78,18 @@ take_4(uint8_t *dst, const uint8_t *src, size_t n, unsigned k)
 {
     return (void)dst, (void)src, (void)n, (void)k, 0;
 }
+
+static size_t
+join_2(uint8_t *dst, const uint8_t *const *plane, size_t n)
+{
+    return (void)dst, (void)plane, (void)n, 0;
+}
+
+static size_t
+join_4(uint8_t *dst, const uint8_t *const *plane, size_t n)
+{
+    return (void)dst, (void)plane, (void)n, 0;
+}
 #endif
 
 void
@@ -55,18 +99,11 @@ ckpi_plane_take(uint8_t *dst, const uint8_t *src, size_t n, unsigned width, unsi
         dst[i] = src[i * width + k];
 }
 
-/* Written out for the usual widths: a stride that the compiler knows is half of the time. */
 void
-ckpi_plane_put(uint8_t *dst, const uint8_t *src, size_t n, unsigned width, unsigned k)
+ckpi_plane_join(uint8_t *dst, const uint8_t *const *plane, size_t n, unsigned width)
 {
-    dst += k;
-    if (width == 2)
-        for (size_t i = 0; i < n; i++)
-            dst[2 * i] = src[i];
-    else if (width == 4)
-        for (size_t i = 0; i < n; i++)
-            dst[4 * i] = src[i];
-    else
-        for (size_t i = 0; i < n; i++)
-            dst[i * width] = src[i];
+    const size_t done = width == 2 ? join_2(dst, plane, n) : width == 4 ? join_4(dst, plane, n) : 0;
+    for (unsigned k = 0; k < width; k++)
+        for (size_t i = done; i < n; i++)
+            dst[i * width + k] = plane[k][i];
 }
