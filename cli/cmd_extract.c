@@ -200,6 +200,16 @@ write_out(extraction *x, const char *out)
     return code;
 }
 
+/* Whether the tensor comes from that file: it or a base of it is not written over. */
+static bool
+reads(const cli_args *a, const char *out)
+{
+    bool is = cli_same_file(a->arg[0], out);
+    for (size_t i = 0; i < a->n_base; i++)
+        is = is || cli_same_file(a->base[i], out);
+    return is;
+}
+
 static int
 write_named(extraction *x)
 {
@@ -209,6 +219,8 @@ write_named(extraction *x)
     int code = out != NULL ? choose_format(x, out) : CLI_FILES;
     if (code == CLI_OK && strcmp(out, "-") == 0 && isatty(STDOUT_FILENO) == 1 && !x->a->force)
         code = cli_fail(CLI_USAGE, "standard output is a terminal: binary data is written to it with -f only.");
+    if (code == CLI_OK && reads(x->a, out))
+        code = cli_fail(CLI_USAGE, "%s: the tensor is in it, or in what is based on it.", out);
     if (code == CLI_OK)
         code = write_out(x, out);
     if (code == CLI_OK && !x->a->quiet && !named)

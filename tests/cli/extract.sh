@@ -91,3 +91,7 @@ code ckpress extract m.ckp 'ln.bias[400:10000]' -o many.bin
 stat -c %s many.bin
 code ckpress extract t.ckp 'scalar[0]' -o x
 files | grep -x x || echo "nothing was written"
+echo "-- not over what it is read from"
+cp m.ckp own.ckp
+code ckpress extract own.ckp 'wte.weight[3]' -f --format bin -o own.ckp
+cmp m.ckp own.ckp && echo "it is as it was"

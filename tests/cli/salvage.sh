@@ -44,6 +44,11 @@ train run 20 resume
 delta=$(ls run/step-00000020-*/shard-00000-of-00001.ckp) key=$(ls run/step-00000010-*/shard-00000-of-00001.ckp)
 code ckpress salvage "$delta" -o alone | sed 's/step-\([0-9]*\)-[0-9a-f]*/step-\1-X/'
 code ckpress salvage "$delta" --base "$key" -o based | tail -1
+echo "-- RUN@STEP has its bases found"
+code ckpress salvage run@20 -o found | tail -1
+diff -r based found && echo "as with --base"
+code ckpress salvage run@21
+code ckpress salvage run
 echo "-- nothing to save"
 code ckpress salvage m.safetensors -o none
 code ckpress salvage nothing.ckp -o none
