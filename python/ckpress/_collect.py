@@ -67,6 +67,7 @@ class Collector(Encoder):
     def done(self, depth: int = 2) -> Any:
         """The finished state; ``depth``: how far above is the user's call, for warnings."""
         self._warn_of_unsaved(depth + 2)
+        self._warn_of_strangers(depth + 2)
         for owner, beta1, beta2, step in self._adam:
             if owner not in self._absent:
                 self.state.set_adam(owner, beta1, beta2, step)
@@ -93,6 +94,14 @@ class Collector(Encoder):
         if lost:
             text = f"ckpress: {lost[0][0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}: parameters of an optimizer that are in nothing that is saved: "
             warnings.warn(text + "a restore brings their moments back and not their values. Save them too, masters=torch.nn.ParameterList(...)", RuntimeWarning, stacklevel=depth + 1)
+
+    def _warn_of_strangers(self, depth: int) -> None:
+        """Weights are coded lossily with the moments of the optimizer that trains them: where it trains tensors that no module has, nothing is, and files are
+        twenty times as large as they might be."""
+        trained = self.context.trained
+        if self._lossy_moments and trained and self.context.stepped_alone == trained and not self.lossy_possible:
+            text = "ckpress: no parameter that an optimizer trains is one of a module that is saved: everything is coded losslessly. Save the module itself; of masters "
+            warnings.warn(text + "the very tensors that the optimizer steps (masters = torch.nn.ParameterList(...), the optimizer over masters.parameters())", RuntimeWarning, stacklevel=depth + 1)
 
     def _elsewhere(self) -> Callable[[Any], bool]:
         """Whether a parameter is saved though no saved tensor begins where it does: its module's state_dict() gives copies, it is a piece of a saved buffer, or

@@ -215,16 +215,17 @@ def test_masters_that_nobody_saves(tmp_path: Path, held: str) -> None:
     model, masters, optimizer = with_masters(torch.bfloat16)
     train_masters(model, masters, optimizer)
     parts = {"list": list(masters), "dict": {"a": {"b": tuple(masters)}}, "parameters": masters, "state_dict": Holder()}
-    with warnings.catch_warnings(record=True) as said, ckpress.Checkpointer(tmp_path / "run") as ck:
+    with warnings.catch_warnings(record=True) as said, ckpress.Checkpointer(tmp_path / "run", profile="resume") as ck:
         warnings.simplefilter("always")
         ck.save(1, wait=True, model=model, optimizer=optimizer, **({} if held == "nowhere" else {"masters": parts[held]}))
+    assert any("everything is coded losslessly" in str(w.message) for w in said) == (held != "parameters")
     told = [str(w.message) for w in said if "in nothing that is saved" in str(w.message)]
     assert told == ([] if held != "nowhere" else told[:1]) and (held != "nowhere" or "optimizer/group0.0 and 6 more" in told[0])
 
 
 @pytest.mark.parametrize("held", ["clones", "hook", "copies", "buffer", "numpy"])
 def test_parameters_that_are_saved_otherwise(tmp_path: Path, held: str) -> None:
-    """Where their values are saved there is nothing to warn of, whatever has them."""
+    """Where their values are saved they are not lost, whatever has them; that nothing can be coded lossily is told."""
     flat = torch.randn(64 * 9)
     model: Any = nn.Linear(64, 8)
     model.weight, model.bias = nn.Parameter(flat[:512].view(8, 64)), nn.Parameter(flat[512:520])
@@ -243,9 +244,10 @@ def test_parameters_that_are_saved_otherwise(tmp_path: Path, held: str) -> None:
         model._register_state_dict_hook(lambda module, state, prefix, meta: {k: v.clone() for k, v in state.items()})
     arrays = {k: v.numpy() for k, v in model.state_dict().items()}
     holds = {"clones": Holder().state_dict(), "hook": model, "copies": Holder(), "buffer": flat, "numpy": arrays}[held]
-    with warnings.catch_warnings(), ckpress.Checkpointer(tmp_path / "run") as ck:
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as said, ckpress.Checkpointer(tmp_path / "run", profile="resume") as ck:
+        warnings.simplefilter("always")
         ck.save(1, wait=True, held=holds, optimizer=optimizer)
+    assert [str(w.message) for w in said if "everything is coded losslessly" not in str(w.message)] == []
 
 
 def test_the_warning_names_the_line(tmp_path: Path) -> None:
