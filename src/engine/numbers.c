@@ -14,6 +14,9 @@
 
 /* A tensor's RMS counts as at least this share of the model's: biases start at zero, and a step of zero codes nothing. */
 #define RMS_FLOOR (1.0 / 64.0)
+/* A tensor of so many times the typical RMS makes a model uneven; its steps then follow such a share of the typical (docs/decisions/0026). */
+#define UNEVEN 6.0
+#define UNEVEN_SHARE 0.25
 /* Of the second moments, every 61st (a prime: rows differ in phase) tells the mean logarithm before the first save. */
 #define LOG_SAMPLE 61
 /* Of the weights, every 61st tells how far a training has come from its base model at its first save. */
@@ -124,10 +127,12 @@ ckpi_pass_wstep(const ckpi_pass *p, size_t g, uint32_t tensor)
         return average_wstep(p, grp, tensor);
     const double finer = finer_of(p, grp) * (p->on_model ? tensor_share(p, tensor) : 1.0);
     /* f as the movement rule left it: the clamps move along */
-    const double f = d->rms_all > 0.0 ? d->q0 / d->rms_all : 0.0;
-    /* gains of norms have an RMS of 1 and matter far more than a share of that: small tensors count as no larger than the model's weights */
-    const double own = grp->fine ? fmin((double)d->rms[tensor], d->rms_all) : (double)d->rms[tensor];
-    const double rms = fmax(own, d->rms_all * RMS_FLOOR);
+    const double f = d->scale > 0.0 ? d->q0 / d->scale : 0.0;
+    /* gains of norms have an RMS of 1 and matter far more than a share of that: small tensors count as no larger than the model's weights;
+       so do embeddings that were never scaled down */
+    const bool capped = grp->fine || d->scale < d->rms_all;
+    const double own = capped ? fmin((double)d->rms[tensor], d->scale) : (double)d->rms[tensor];
+    const double rms = fmax(own, d->scale * RMS_FLOOR);
     ckpi_wstep s = {.qmul = (float)(d->q0 * finer * shape_of(d, grp)),
                     .qlo = (float)(f * rms * p->set->clamp_lo * finer),
                     .qhi = (float)(f * rms * p->set->clamp_hi * finer)};
@@ -432,13 +437,51 @@ done:
     return st;
 }
 
+/* Geometric mean of the large tensors' RMS, each counting once whatever its size; *largest: the largest of them. */
+static double
+typical_rms(const ckpi_pred *d, double *largest)
+{
+    int64_t sum = 0, n = 0;
+
+    *largest = 0.0;
+    for (size_t g = 0; g < d->layout->n; g++) {
+        const ckpi_group *grp = &d->layout->g[g];
+        const bool counts = grp->lossy && !grp->fine && grp->role != CKP_ROLE_AVERAGE;
+        for (size_t k = 0; counts && k < grp->n_pieces; k++) {
+            /* what starts at zero has hardly a size of its own yet */
+            const float rms = (float)fmax((double)d->rms[grp->piece[k].tensor], d->rms_all * RMS_FLOOR);
+            if (grp->piece[k].first != 0 || !(rms > 0.0F) || !isfinite(rms))
+                continue;
+            *largest = fmax(*largest, (double)rms);
+            sum += ckpi_log2_half(rms);
+            n++;
+        }
+    }
+    return n != 0 ? (double)ckpi_exp2_fixed((int32_t)lrint(4.0 * (double)sum / (double)n)) : 0.0;
+}
+
+/*
+ * The RMS that steps are shares of: the model's, unless a few tensors make it. Embeddings that start at N(0, 1) do, among matrices of 0.05, and
+ * take a loss with them that feels an error anywhere (docs/decisions/0026). Weights to pass on have far finer steps as it is.
+ */
+static double
+scale_of(const ckpi_pass *p)
+{
+    const ckpi_pred *d = p->pred;
+    double largest;
+    const double typical = typical_rms(d, &largest);
+
+    return largest > UNEVEN * typical && !p->set->weights_only ? fmin(d->rms_all, UNEVEN_SHARE * typical) : d->rms_all;
+}
+
 void
 ckpi_pass_steps(const ckpi_pass *p)
 {
     ckpi_pred *d = p->pred;
     ckpi_lasting *l = p->lasting;
 
-    d->q0 = p->set->f * (p->on_model ? 1.0 : key_share(p)) * d->rms_all;
+    d->scale = scale_of(p);
+    d->q0 = p->set->f * (p->on_model ? 1.0 : key_share(p)) * d->scale;
     if (l != NULL && l->moved && p->set->k_move > 0.0)
         d->q0 = fmin(d->q0, p->set->k_move * l->move);
 }

@@ -108,7 +108,7 @@ fill_settings(const ckp_run *run, ckpi_manifest *m, ckp_error *err)
         v = v || (grp->lossy && grp->has_v);
     }
     /* after exact weights nobody took their RMS: it is the last save's */
-    const double rms = p->rms_all > 0.0 ? p->rms_all : 1.0;
+    const double rms = p->scale > 0.0 ? p->scale : 1.0;
     const struct { bool is; const char *name; double value; } all[] = {
         {w, "quality", job->quality},
         {w, "step", job->set.exact_weights ? 0.0 : p->q0 / rms},

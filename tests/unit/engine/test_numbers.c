@@ -87,6 +87,49 @@ test_movement(void **state)
     sim_free(m);
 }
 
+/* Four matrices of one size and an embedding that is so many times as large, in a key. */
+static chain *
+with_embedding(const char *profile, float times)
+{
+    static const uint64_t mat[2] = {80, 80};
+    sim *m = sim_new(6);
+
+    for (int k = 0; k < 5; k++) {
+        const char name[] = {(char)('a' + k), 0};
+        const uint32_t w = sim_add_weight(m, name, CKP_F32, CKP_F32, CKP_F32, 2, mat);
+        for (uint64_t i = 0; k == 0 && i < m->t[w].n; i++)
+            m->t[w].value[i] *= times;
+        sim_put(m, w, 0, m->t[w].value[0]);
+    }
+    chain *c = chain_new(profile, 1, UINT32_MAX);
+    chain_save(c, m, true, false);
+    sim_free(m);
+    return c;
+}
+
+/* An embedding that makes the model's RMS does not make its steps: neither the others' nor its own. */
+static void
+test_uneven(void **state)
+{
+    (void)state;
+    chain *even = with_embedding("resume", 1.0F), *some = with_embedding("resume", 5.0F), *much = with_embedding("resume", 50.0F);
+    chain *apart = with_embedding("weights", 50.0F);
+    assert_true(even->pred->scale == even->pred->rms_all && some->pred->scale == some->pred->rms_all && apart->pred->scale == apart->pred->rms_all);
+
+    const double typical = even->pred->rms_all * pow(50.0, 0.2), f = 0.5 * much->set.f;
+    assert_true(fabs(much->pred->scale / (0.25 * typical) - 1.0) < 0.02);
+    assert_true(fabs(much->pred->q0 / (f * much->pred->scale) - 1.0) < 1e-12);
+    for (size_t g = 0; g < much->pred->layout->n; g++)
+        for (size_t k = 0; k < much->pred->layout->g[g].n_pieces; k++) {
+            const ckpi_wstep *s = &much->stages[g].wstep[k];
+            assert_true((double)s->qlo <= 1.0001 * much->set.clamp_lo * much->pred->q0 && (double)s->qhi <= 1.0001 * much->set.clamp_hi * much->pred->q0);
+        }
+    chain_free(even);
+    chain_free(some);
+    chain_free(much);
+    chain_free(apart);
+}
+
 static bool
 step_ok(const ckpi_wstep *s)
 {
@@ -186,6 +229,6 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bias_correction), cmocka_unit_test(test_rms), cmocka_unit_test(test_movement),
-                                       cmocka_unit_test(test_strange_models), cmocka_unit_test(test_follow)};
+                                       cmocka_unit_test(test_uneven), cmocka_unit_test(test_strange_models), cmocka_unit_test(test_follow)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
