@@ -14,9 +14,11 @@
 
 /* A tensor's RMS counts as at least this share of the model's: biases start at zero, and a step of zero codes nothing. */
 #define RMS_FLOOR (1.0 / 64.0)
-/* A tensor of so many times the typical RMS makes a model uneven; its steps then follow such a share of the typical (docs/decisions/0026). */
-#define UNEVEN 6.0
-#define UNEVEN_SHARE 0.25
+/* Octaves by which the largest tensor's RMS is above the typical: from the first on it makes a model uneven, from the second on wholly. Its steps then
+   follow what lies so many octaves below the typical (docs/decisions/0026). */
+#define UNEVEN 2.0
+#define UNEVEN_WHOLLY 3.0
+#define UNEVEN_BELOW 2.0
 /* Of the second moments, every 61st (a prime: rows differ in phase) tells the mean logarithm before the first save. */
 #define LOG_SAMPLE 61
 /* Of the weights, every 61st tells how far a training has come from its base model at its first save. */
@@ -130,8 +132,7 @@ ckpi_pass_wstep(const ckpi_pass *p, size_t g, uint32_t tensor)
     const double f = d->scale > 0.0 ? d->q0 / d->scale : 0.0;
     /* gains of norms have an RMS of 1 and matter far more than a share of that: small tensors count as no larger than the model's weights;
        so do embeddings that were never scaled down */
-    const bool capped = grp->fine || d->scale < d->rms_all;
-    const double own = capped ? fmin((double)d->rms[tensor], d->scale) : (double)d->rms[tensor];
+    const double size = (double)d->rms[tensor], own = grp->fine ? fmin(size, d->scale) : d->cap < size ? d->cap : size;
     const double rms = fmax(own, d->scale * RMS_FLOOR);
     ckpi_wstep s = {.qmul = (float)(d->q0 * finer * shape_of(d, grp)),
                     .qlo = (float)(f * rms * p->set->clamp_lo * finer),
@@ -437,13 +438,14 @@ done:
     return st;
 }
 
-/* Geometric mean of the large tensors' RMS, each counting once whatever its size; *largest: the largest of them. */
-static double
-typical_rms(const ckpi_pred *d, double *largest)
-{
-    int64_t sum = 0, n = 0;
+/* Of the large tensors' RMS, each counting once whatever its size; in 1/128 octave, as ckpi_log2_half has it. */
+typedef struct sizes { int64_t sum, n; int32_t most; } sizes;
 
-    *largest = 0.0;
+static sizes
+sizes_of(const ckpi_pred *d)
+{
+    sizes z = {.most = INT32_MIN};
+
     for (size_t g = 0; g < d->layout->n; g++) {
         const ckpi_group *grp = &d->layout->g[g];
         const bool counts = grp->lossy && !grp->fine && grp->role != CKP_ROLE_AVERAGE;
@@ -452,26 +454,44 @@ typical_rms(const ckpi_pred *d, double *largest)
             const float rms = (float)fmax((double)d->rms[grp->piece[k].tensor], d->rms_all * RMS_FLOOR);
             if (grp->piece[k].first != 0 || !(rms > 0.0F) || !isfinite(rms))
                 continue;
-            *largest = fmax(*largest, (double)rms);
-            sum += ckpi_log2_half(rms);
-            n++;
+            const int32_t l = ckpi_log2_half(rms);
+            z.most = CKPI_MAX(z.most, l);
+            z.sum += l;
+            z.n++;
         }
     }
-    return n != 0 ? (double)ckpi_exp2_fixed((int32_t)lrint(4.0 * (double)sum / (double)n)) : 0.0;
+    return z;
+}
+
+static double
+exp2_128(double l)
+{
+    return (double)ckpi_exp2_fixed((int32_t)lrint(4.0 * l));
 }
 
 /*
- * The RMS that steps are shares of: the model's, unless a few tensors make it. Embeddings that start at N(0, 1) do, among matrices of 0.05, and
- * take a loss with them that feels an error anywhere (docs/decisions/0026). Weights to pass on have far finer steps as it is.
+ * The RMS that steps are shares of, and as no larger than which a tensor counts: the model's, and any, unless a few tensors make the model's RMS.
+ * Embeddings that start at N(0, 1) do, among matrices of 0.05, and take a loss with them that feels an error anywhere (docs/decisions/0026). Weights to
+ * pass on have far finer steps as it is.
  */
-static double
-scale_of(const ckpi_pass *p)
+static void
+set_scale(const ckpi_pass *p)
 {
-    const ckpi_pred *d = p->pred;
-    double largest;
-    const double typical = typical_rms(d, &largest);
+    ckpi_pred *d = p->pred;
+    const sizes z = sizes_of(d);
+    const float all = (float)d->rms_all;
 
-    return largest > UNEVEN * typical && !p->set->weights_only ? fmin(d->rms_all, UNEVEN_SHARE * typical) : d->rms_all;
+    d->scale = d->rms_all;
+    d->cap = HUGE_VAL;
+    if (z.n == 0 || p->set->weights_only || !(all > 0.0F) || !isfinite(all))
+        return;
+    const double typical = (double)z.sum / (double)z.n, above = ((double)z.most - typical) / 128.0;
+    const double part = fmin((above - UNEVEN) / (UNEVEN_WHOLLY - UNEVEN), 1.0);
+    if (!(part > 0.0))
+        return;
+    const double l_all = (double)ckpi_log2_half(all), l_scale = l_all + part * fmin(typical - 128.0 * UNEVEN_BELOW - l_all, 0.0);
+    d->scale = fmin(d->rms_all, exp2_128(l_scale));
+    d->cap = exp2_128((double)z.most + part * (l_scale - (double)z.most));
 }
 
 void
@@ -480,7 +500,7 @@ ckpi_pass_steps(const ckpi_pass *p)
     ckpi_pred *d = p->pred;
     ckpi_lasting *l = p->lasting;
 
-    d->scale = scale_of(p);
+    set_scale(p);
     d->q0 = p->set->f * (p->on_model ? 1.0 : key_share(p)) * d->scale;
     if (l != NULL && l->moved && p->set->k_move > 0.0)
         d->q0 = fmin(d->q0, p->set->k_move * l->move);

@@ -80,6 +80,7 @@ typedef struct ckpi_pred {
     int *sq_exp;                 /* by tensor: scale of the integer sums of squares (quant.h) */
     double rms_all;              /* of all coarse weights */
     double scale;                /* what steps are shares of: rms_all, or less in an uneven model (numbers.c) */
+    double cap;                  /* no coarse tensor counts as larger */
     float **mworth;              /* by group: of each piece's first moments beside second ones, at the last survey (numbers.h); NULL without */
     double mworth_all;           /* mean of it over the model's elements; 0: not known */
     double mean_l[2];            /* mean log2, 1/256 octave, over coarse weights: [0] of sqrt v^, [1] of |momentum| */

@@ -275,6 +275,7 @@ take_numbers(ckpi_pred *to, const ckpi_pred *from)
     (void)memcpy(to->mean_l, from->mean_l, sizeof to->mean_l);
     to->rms_all = from->rms_all;
     to->scale = from->scale;
+    to->cap = from->cap;
     to->q0 = from->q0;
 }
 

@@ -113,7 +113,7 @@ test_uneven(void **state)
 {
     (void)state;
     chain *even = with_embedding("resume", 1.0F), *some = with_embedding("resume", 5.0F), *much = with_embedding("resume", 50.0F);
-    chain *apart = with_embedding("weights", 50.0F);
+    chain *apart = with_embedding("weights", 50.0F), *between = with_embedding("resume", 8.0F);
     assert_true(even->pred->scale == even->pred->rms_all && some->pred->scale == some->pred->rms_all && apart->pred->scale == apart->pred->rms_all);
 
     const double typical = even->pred->rms_all * pow(50.0, 0.2), f = 0.5 * much->set.f;
@@ -124,9 +124,14 @@ test_uneven(void **state)
             const ckpi_wstep *s = &much->stages[g].wstep[k];
             assert_true((double)s->qlo <= 1.0001 * much->set.clamp_lo * much->pred->q0 && (double)s->qhi <= 1.0001 * much->set.clamp_hi * much->pred->q0);
         }
+    /* nothing jumps: 5.3 times the typical is a part of the way */
+    const double quarter = 0.25 * even->pred->rms_all * pow(8.0, 0.2);
+    assert_true(between->pred->scale > 1.1 * quarter && between->pred->scale < 0.9 * between->pred->rms_all);
+    assert_true(between->pred->cap > 1.1 * between->pred->scale && between->pred->cap < 0.9 * 8.0 * even->pred->rms_all);
     chain_free(even);
     chain_free(some);
     chain_free(much);
+    chain_free(between);
     chain_free(apart);
 }
 
