@@ -40,14 +40,19 @@ tell(void *user, const char *tensor, uint64_t have, uint64_t of)
     }
 }
 
-/* model.ckp -> model.salvaged */
+/* model.ckp -> model.salvaged, run/@20 -> run@20.salvaged */
 static char *
 default_dir(const char *in)
 {
     const size_t n = strlen(in) - (cli_ends_with(in, ".ckp") ? 4 : 0);
+    const char *at = strrchr(in, '@');
+    const bool step = at != NULL && at[1] != '\0' && strspn(at + 1, "0123456789") == strlen(at + 1);
+    size_t head = step ? (size_t)(at - in) : n;
     char *out = cli_alloc(n + sizeof ".salvaged");
-    (void)memcpy(out, in, n);
-    (void)memcpy(out + n, ".salvaged", sizeof ".salvaged");
+
+    while (step && head > 1 && in[head - 1] == '/')
+        head--;
+    (void)snprintf(out, n + sizeof ".salvaged", "%.*s%s.salvaged", (int)head, in, step ? at : "");
     return out;
 }
 
@@ -63,6 +68,8 @@ take_member(void *user, const ckp_list_entry *e)
     member *m = user;
 
     if (m->want_dir != NULL ? strcmp(e->dir, m->want_dir) != 0 : e->step != m->want_step)
+        return 0;
+    if (m->found && e->manifest == NULL)     /* a save that was cut short is no checkpoint: those come last */
         return 0;
     free(m->base_model);
     m->found = true;
@@ -121,6 +128,8 @@ files_of_chain(files *f, const cli_place *place)
         m.want_dir = next;
         m.found = false;
         code = cli_told(ckp_run_list(place->path, take_member, &m, &e), &e);
+        if (code == CLI_OK && !m.found)
+            cli_note("the base %s is not in the run", next);
     }
     if (code == CLI_OK && m.base_model != NULL && f->n < most)
         f->path[f->n++] = cli_copy(m.base_model);

@@ -47,6 +47,13 @@ code ckpress salvage "$delta" --base "$key" -o based | tail -1
 echo "-- RUN@STEP has its bases found"
 code ckpress salvage run@20 -o found | tail -1
 diff -r based found && echo "as with --base"
+mkdir run/step-00000020-00000000
+code ckpress salvage -q run/@20
+diff -r based run@20.salvaged && echo "a save that was cut short is passed over"
+rmdir run/step-00000020-00000000
+mv run/step-00000010-* aside
+code ckpress salvage run@20 -o lost | sed 's/step-\([0-9]*\)-[0-9a-f]*/step-\1-X/'
+mv aside "run/$(basename "$(dirname "$key")")"
 code ckpress salvage run@21
 code ckpress salvage run
 echo "-- nothing to save"
