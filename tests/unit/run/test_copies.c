@@ -286,7 +286,7 @@ rounded_from_what_comes_back(void **state)
                 assert_memory_equal(rounded.data, find(&got, "w")->data, model_bytes(&rounded));
                 const ckp_tensor_info master = info_of(dir, "w/master");
                 assert_true(master.lossy && info_of(dir, "w").lossy);
-                assert_true(master.bits_per_element < 12.0);
+                assert_true(master.bits_per_element < 20.0);    /* 4 to 5, with one seed in thirty 12 to 16; exact ones take 26 and more */
 
                 free(rounded.data);
                 model_free(&got);
