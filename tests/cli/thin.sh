@@ -11,7 +11,7 @@ code ckpress thin run --drop-optimizer --older-than 2 2>&1 | hide
 steps run
 ckpress ls run | awk '{print $1, $2, $3}' | sed -n '2,4p'
 ckpress ls run --json | python3 -c 'import json, sys; print([e["step"] for e in json.load(sys.stdin) if e["dropped"]])'
-ckpress log run | grep -c 'restored' || true
+ckpress log run | awk '/restored/ { n++ } END { print n + 0, "restores" }'
 code ckpress verify run --decode
 for step in 10 20 60; do ckpress extract run@$step layer.weight -o now$step.npy -q && same w$step.npy now$step.npy; done
 ckpress extract run@20 layer.weight/v -o nowv20.npy -q && same v20.npy nowv20.npy
