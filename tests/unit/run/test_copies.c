@@ -272,6 +272,7 @@ rounded_from_what_comes_back(void **state)
             ckp_run_options o = CKP_RUN_OPTIONS_INIT;
             o.coding.profile = p;
             ckp_run *run = model_run(dir, o);
+            double bits = 0;
             for (int i = 0; i < 3; i++) {
                 assert_ok(model_save(run, &m, NULL, NULL));
                 assert_derived(dir, m.step, "w", true);
@@ -286,12 +287,13 @@ rounded_from_what_comes_back(void **state)
                 assert_memory_equal(rounded.data, find(&got, "w")->data, model_bytes(&rounded));
                 const ckp_tensor_info master = info_of(dir, "w/master");
                 assert_true(master.lossy && info_of(dir, "w").lossy);
-                assert_true(master.bits_per_element < 20.0);    /* 4 to 5, with one seed in thirty 12 to 16; exact ones take 26 and more */
+                bits += master.bits_per_element;
 
                 free(rounded.data);
                 model_free(&got);
                 step(&m);
             }
+            assert_true(bits / 3 < 12.0);    /* one save may be dear, by where the draws fall; exact ones take 26 and more */
             assert_ok(ckp_run_close(run, NULL));
             model_free(&m);
             free(dir);
