@@ -93,7 +93,7 @@ class Checkpointer:
         memory: bytes of shared memory (or as ``"512MB"``; 0: none) for a copy of the newest checkpoint, which outlives the process: :meth:`restore` reads it instead of the
             run's files, proved by the hashes in the run's manifests (docs/runs.md, "In memory"). None: 512 MB behind a URL where four times as much is left. Not with ``group``.
         final_on_close: see :meth:`close`.
-        signals: e.g. ``(signal.SIGTERM,)``: they set :attr:`should_save` instead of ending the process (earlier handlers are called too, but Python's own for
+        signals: e.g. ``(signal.SIGTERM,)`` or ``("SIGTERM",)``: they set :attr:`should_save` instead of ending the process (earlier handlers are called too, but Python's own for
             SIGINT). Main thread only; in a forked child they do what they did before.
 
     Attributes:
@@ -143,7 +143,7 @@ class Checkpointer:
         storage: Storage | Mapping[str, Any] | None = None,
         memory: int | str | None = None,
         final_on_close: bool = True,
-        signals: Sequence[int] = (),
+        signals: Sequence[int | str] = (),
     ) -> None:
         if when_busy not in ("wait", "skip"):
             raise make(InvalidError, f"when_busy must be 'wait' or 'skip', not {when_busy!r}")

@@ -9,22 +9,45 @@ import sys
 from collections.abc import Sequence, Sized
 from typing import Any
 
+from .errors import InvalidError, make
+
+
+def _numbers(wanted: Any) -> list[int]:
+    try:
+        if isinstance(wanted, str):  # its letters would be names
+            raise TypeError
+        return [int(signal.Signals[s] if isinstance(s, str) else signal.Signals(s)) for s in wanted]
+    except (TypeError, ValueError, KeyError):
+        raise make(InvalidError, f"signals must be some of signal.Signals, such as (signal.SIGTERM,), not {wanted!r}") from None
+
+
+def _handle(number: int, handler: Any) -> Any:
+    try:
+        return signal.signal(number, handler)
+    except OSError:
+        raise make(InvalidError, f"signals: no program can handle {signal.Signals(number).name}") from None
+
 
 class Signals:
     """Handlers that only count what came: one may interrupt a save, or another handler. Made in the main thread.
 
     Args:
+        numbers: ``signal.SIGTERM``, 15 or ``"SIGTERM"``.
         owner: lives as long as the handlers do.
+
+    Raises:
+        InvalidError: not such a sequence, or a signal that nobody can handle.
     """
 
-    def __init__(self, numbers: Sequence[int], owner: Any) -> None:
+    def __init__(self, numbers: Sequence[int | str], owner: Any) -> None:
+        wanted = _numbers(numbers)
         self._owner = owner
         self._pid = os.getpid()
         self._came = self._served = 0
         self._before: dict[int, Any] = {}
         try:
-            for number in numbers:
-                self._before[int(number)] = signal.signal(number, self._on)
+            for number in wanted:
+                self._before[number] = _handle(number, self._on)
         except BaseException:  # a handler that stays would keep the owner, and with it the run's lock
             self.end()
             raise

@@ -69,6 +69,31 @@ ckpi_thread_low_priority(void)
         (void)setpriority(PRIO_PROCESS, me, CKPI_LOW_NICE);
 }
 
+typedef struct low_call { void (*fn)(void *arg); void *arg; } low_call;
+
+static void *
+call_low(void *arg)
+{
+    const low_call *c = arg;
+    ckpi_thread_low_priority();
+    c->fn(c->arg);
+    return NULL;
+}
+
+void
+ckpi_run_low(void (*fn)(void *arg), void *arg)
+{
+    low_call c = {fn, arg};
+    pthread_t thread;
+
+    if (ckpi_thread_start(&thread, call_low, &c) != 0) {
+        fn(arg);
+        return;
+    }
+    (void)pthread_setname_np(thread, "ckpress");
+    (void)pthread_join(thread, NULL);
+}
+
 int
 ckpi_thread_start(pthread_t *thread, void *(*fn)(void *arg), void *arg)
 {

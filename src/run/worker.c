@@ -90,6 +90,37 @@ write_shard(ckp_run *run, ckpi_writer *w, ckpi_fmt_sum *sum, ckp_error *err)
     return st;
 }
 
+typedef struct shard_call {
+    ckp_run *run;
+    ckpi_writer *w;
+    ckpi_fmt_sum sum;
+    double cpu;                  /* of the thread, in seconds; the pool's is told apart */
+    ckp_status st;
+    ckp_error *err;
+} shard_call;
+
+static void
+call_write_shard(void *arg)
+{
+    shard_call *c = arg;
+    const double before = ckpi_thread_cpu_seconds();
+    c->st = write_shard(c->run, c->w, &c->sum, c->err);
+    c->cpu = ckpi_thread_cpu_seconds() - before;
+}
+
+/*
+ * What calculates in the background has the lowest priority. What comes before and after does not calculate but waits, for disks, servers and other ranks,
+ * and at the lowest priority each of these waits would be followed by one for the training's time slices: a tenth of a second for a commit that takes 3 ms.
+ */
+static void
+write_shard_beside(shard_call *c)
+{
+    if (c->run->job.inline_pass)
+        call_write_shard(c);
+    else
+        ckpi_run_low(call_write_shard, c);
+}
+
 /* ---- manifest --------------------------------------------------------------------------------------------------- */
 
 /* What this save was coded with, for people who look back on a training, and for the process that goes on from it (adopt.c). Nothing is
@@ -356,11 +387,11 @@ static ckp_status
 write_job(ckp_run *run, ckp_error *err)
 {
     const ckpi_pool *pool = run->job.inline_pass ? run->front->pool : run->back->pool;
-    const double t0 = ckpi_seconds(), c0 = ckpi_thread_cpu_seconds(), p0 = ckpi_pool_cpu_seconds(pool);
+    const double t0 = ckpi_seconds(), p0 = ckpi_pool_cpu_seconds(pool);
     ckpi_manifest *m = ckpi_manifest_new();
     ckpi_attempt *a = NULL;
     ckpi_writer *w = NULL;
-    ckpi_fmt_sum sum = {0};
+    shard_call shard = {.run = run, .err = err};
     ckpi_made made = {0};
     double t1 = t0, cpu = 0.0;
     ckp_status st = m != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "no memory for a manifest");
@@ -374,20 +405,23 @@ write_job(ckp_run *run, ckp_error *err)
         st = ckpi_store_shard(run->store, a, run->group.rank, run->group.world, &w, err);
     if (st == CKP_OK)
         begin_copy(run, a, w);
-    if (st == CKP_OK)
-        st = write_shard(run, w, &sum, err);
+    if (st == CKP_OK) {
+        shard.w = w;
+        write_shard_beside(&shard);
+        st = shard.st;
+    }
     if (st == CKP_OK) {
         t1 = ckpi_seconds();
-        cpu = ckpi_thread_cpu_seconds() - c0 + ckpi_pool_cpu_seconds(pool) - p0;
+        cpu = shard.cpu + ckpi_pool_cpu_seconds(pool) - p0;
         st = finish_shard(run, w, err);
     }
     if (st == CKP_OK)
         ckpi_memory_finish(&run->memory);
     if (st == CKP_OK)
-        st = run->talk != NULL ? ckpi_group_commit(run, &a, w, &sum, m, &made, err) : commit(run, &a, w, &sum, m, &made, err);
+        st = run->talk != NULL ? ckpi_group_commit(run, &a, w, &shard.sum, m, &made, err) : commit(run, &a, w, &shard.sum, m, &made, err);
     ckpi_writer_free(w);
     if (st == CKP_OK) {
-        st = become_base(run, &made, &sum, err);
+        st = become_base(run, &made, &shard.sum, err);
     } else {
         ckpi_memory_abort(&run->memory);
         st = give_up(run, a, st, err);
@@ -396,7 +430,7 @@ write_job(ckp_run *run, ckp_error *err)
         ckpi_memory_commit(&run->memory);
         (void)pthread_mutex_lock(&run->mutex);
         m->sequence = made.sequence;
-        add_stats(run, &sum, m, t1 - t0, cpu, ckpi_seconds() - t1);
+        add_stats(run, &shard.sum, m, t1 - t0, cpu, ckpi_seconds() - t1);
         note_rate(run);
         ckpi_session_note_memory(run);
         (void)pthread_mutex_unlock(&run->mutex);
@@ -445,7 +479,6 @@ ckpi_session_worker(void *arg)
     ckp_run *run = arg;
     ckp_error e;
 
-    ckpi_thread_low_priority();
     (void)pthread_mutex_lock(&run->mutex);
     while (!run->stop) {
         (void)pthread_mutex_unlock(&run->mutex);

@@ -188,10 +188,25 @@ def test_ints_of_numpy_and_torch(run):
 
 def test_signals_that_cannot_be_caught(run):
     before = signal.getsignal(signal.SIGUSR1)
-    with pytest.raises(OSError):
+    with pytest.raises(ckpress.InvalidError, match="SIGKILL"):
         ckpress.Checkpointer(run, signals=(signal.SIGUSR1, signal.SIGKILL))
     assert signal.getsignal(signal.SIGUSR1) is before
     ckpress.Checkpointer(run).close()  # and the lock was given back
+
+
+def test_signals_by_name(run):
+    before = signal.getsignal(signal.SIGUSR1)
+    with ckpress.Checkpointer(run, signals=("SIGUSR1",)) as ck:
+        signal.raise_signal(signal.SIGUSR1)
+        assert ck.should_save
+    assert signal.getsignal(signal.SIGUSR1) is before
+
+
+@pytest.mark.parametrize("wanted", ["SIGTERM", ("TERM",), (0,), (1000,), (None,), signal.SIGTERM])
+def test_signals_that_are_none(run, wanted):
+    with pytest.raises(ckpress.InvalidError, match="signals must be"):
+        ckpress.Checkpointer(run, signals=wanted)
+    ckpress.Checkpointer(run).close()
 
 
 def test_stats(run):

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "base/clock.h"
 #include "harness/check.h"
 #include <stdatomic.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static void
 time_goes_forward(void **state)
@@ -22,12 +25,36 @@ memory_is_plausible(void **state)
     assert_true(ckpi_ram_bytes() >= (UINT64_C(1) << 24));
 }
 
+typedef struct seen { pid_t thread; int priority; } seen;
+
+static void
+look(void *arg)
+{
+    seen *s = arg;
+    s->thread = gettid();
+    s->priority = getpriority(PRIO_PROCESS, (id_t)s->thread);
+}
+
+static void
+low_priority_ends_with_the_call(void **state)
+{
+    (void)state;
+    seen here, low = {0, -100}, after;
+    look(&here);
+    ckpi_run_low(look, &low);
+    look(&after);
+    assert_int_equal(low.priority, CKPI_LOW_NICE);
+    assert_int_not_equal(low.thread, here.thread);
+    assert_int_equal(after.priority, here.priority);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(time_goes_forward),
         cmocka_unit_test(memory_is_plausible),
+        cmocka_unit_test(low_priority_ends_with_the_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
