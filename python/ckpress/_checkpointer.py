@@ -45,7 +45,7 @@ class Checkpointer:
             ``key_every``: more directories than ``keep_last`` is no fault. The lossless last save of :meth:`close` is one of the kept.
         keep_every: keep the first checkpoint of each stretch of so many steps too.
         keep_best: keep the best by a metric that :meth:`save` is given too: ``"val_loss"`` (the lowest), ``"accuracy:max"``, ``"val_loss:3"``.
-        max_bytes: then delete the oldest until all that stays fits, but never the newest. With any of these rules, the newest
+        max_bytes: or as ``"50GB"``: then delete the oldest until all that stays fits, but never the newest. With any of these rules, the newest
             checkpoint whose metrics are all finite stays as well.
         key_every: a checkpoint that needs no other at least every so many.
         quality: scales the steps of lossy weights: 0.5 is twice as fine. At 0.2 and below first moments are finer too.
@@ -58,7 +58,7 @@ class Checkpointer:
         target_bits: bits a parameter that a lossy run may cost, everything counted, in the mean of a key and the deltas up to the next. Saves then get a
             quality between an eighth of ``quality`` and twice that, by what those before have cost: coarser as soon as that is needed, finer
             with the next key. A target out of reach is a warning. Not with ``eval_fn``, which sets the quality by the loss.
-        memory_budget: bytes of extra memory that saving may take; None: by the size of the state.
+        memory_budget: bytes (or as ``"2GiB"``) of extra memory that saving may take; None: by the size of the state.
         base: the file that training starts from, for fine-tuning: a ``.safetensors``, ``.pt`` or ``.ckp`` file of weights. Saves then hold how weights
             differ from it, so that coarse steps cost what was learned before nothing. Not copied: it must stay as it is, where it is or by its
             name in the run's directory; restores prove that it is the same. Tensors are matched by the longest common ending of their names
@@ -116,7 +116,7 @@ class Checkpointer:
         keep_last: int | None = None,
         keep_every: int | None = None,
         keep_best: str | None = None,
-        max_bytes: int | None = None,
+        max_bytes: int | str | None = None,
         key_every: int = 32,
         quality: float = 1.0,
         target_bits: float | None = None,
@@ -124,7 +124,7 @@ class Checkpointer:
         optimizer_states: OptimizerStates = "profile",
         effort: int = 0,
         threads: int = 0,
-        memory_budget: int | None = None,
+        memory_budget: int | str | None = None,
         base: PathLike | None = None,
         averages: Sequence[str] = (),
         rng: bool = True,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -22,6 +23,8 @@ OptimizerStates = Literal["profile", "cluster", "codebook"]
 STATES = {"profile": _core.STATES_PROFILE, "cluster": _core.STATES_CLUSTER, "codebook": _core.STATES_CODEBOOK}
 
 Coding = tuple[int, float, int, int, int, "dict[str, float] | None", int]
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 STEP_MIN, STEP_MAX = 1e-30, 1e30  # CKP_STEP_MIN and CKP_STEP_MAX of run.h
 
 
@@ -38,6 +41,22 @@ def whole(name: str, value: object, low: int, high: int) -> int:
     if not low <= number <= high:
         raise make(InvalidError, f"{name} must be an int from {low} to {high}, not {value!r}")
     return number
+
+
+def size(name: str, value: object, low: int = 1, high: int = (1 << 63) - 1) -> int:
+    """A number of bytes, from ``low`` to ``high``: an int, or as the command takes it, ``"512MB"`` or ``"10G"`` (powers of 1000), ``"2GiB"`` (of 1024).
+
+    Raises:
+        InvalidError: it is not one.
+    """
+    given = value
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value)) is not None:
+        number, unit, binary = match.groups()
+        value = int(float(number) * (1024 if binary else 1000) ** _POWER[unit.lower()])
+    try:
+        return whole(name, value, low, high)
+    except InvalidError:
+        raise make(InvalidError, f"{name} must be a number of bytes from {low}, or as '512MB', not {given!r}") from None
 
 
 def steps_of(steps: Mapping[str, float] | None) -> dict[str, float] | None:
@@ -61,7 +80,7 @@ def coding(
     quality: float,
     threads: int,
     effort: int,
-    memory_budget: int | None,
+    memory_budget: int | str | None,
     steps: Mapping[str, float] | None = None,
     optimizer_states: str = "profile",
 ) -> Coding:
@@ -85,7 +104,7 @@ def coding(
         float(quality),
         whole("threads", threads, 0, 1024),
         whole("effort", effort, 0, 2),
-        0 if memory_budget is None else whole("memory_budget", memory_budget, 1, (1 << 63) - 1),
+        0 if memory_budget is None else size("memory_budget", memory_budget),
         steps_of(steps),
         STATES[optimizer_states],
     )

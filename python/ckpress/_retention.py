@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from . import _core
-from ._coding import whole
+from ._coding import size, whole
 from ._file import PathLike, Stored, run_place
 from .errors import InvalidError, make
 
@@ -14,7 +14,7 @@ Rules = tuple[int, int, int, "str | None", bool, int]  # keep_last, keep_best, k
 FATES = ("deleted", "base", "kept")
 
 
-def rules(keep_last: int | None, keep_every: int | None, keep_best: str | None, max_bytes: int | None) -> Rules:
+def rules(keep_last: int | None, keep_every: int | None, keep_best: str | None, max_bytes: int | str | None) -> Rules:
     """As ``_core`` takes them. None is no rule; 0 must not come to mean "keep none" or "keep all" by accident."""
     metric, number, is_max = best(keep_best)
     return (
@@ -23,7 +23,7 @@ def rules(keep_last: int | None, keep_every: int | None, keep_best: str | None, 
         0 if keep_every is None else whole("keep_every", keep_every, 1, (1 << 63) - 1),
         metric,
         is_max,
-        0 if max_bytes is None else whole("max_bytes", max_bytes, 1, (1 << 63) - 1),
+        0 if max_bytes is None else size("max_bytes", max_bytes),
     )
 
 
@@ -72,7 +72,7 @@ def prune(
     keep_last: int | None = None,
     keep_every: int | None = None,
     keep_best: str | None = None,
-    max_bytes: int | None = None,
+    max_bytes: int | str | None = None,
     dry_run: bool = False,
     storage: Stored = None,
 ) -> Pruned:
@@ -84,7 +84,7 @@ def prune(
         keep_last: the newest so many.
         keep_every: the first of each stretch of so many steps.
         keep_best: by a metric that ``save()`` was given: ``"val_loss"`` (the lowest), ``"accuracy:max"``, ``"val_loss:3"`` (three).
-        max_bytes: then the oldest go until what stays has no more, but never the newest. Alone, it is the only rule.
+        max_bytes: or as ``"50GB"``: then the oldest go until what stays has no more, but never the newest. Alone, it is the only rule.
         dry_run: say what would go, and delete nothing.
         storage: of a URL: as for :class:`Checkpointer`.
 

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import re
 import time
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from ._coding import size
 from .errors import InvalidError, make
 
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
-_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 SCALARS = ("stall_ms", "encode_ms", "write_ms", "bits_per_param", "ratio", "memory_bytes")
 
 
@@ -22,12 +20,7 @@ def memory_of(memory: int | str | bool | None) -> int:
         return -1
     if memory is False:
         return 0
-    if isinstance(memory, str) and (match := _SIZE.fullmatch(memory)) is not None:
-        number, unit, binary = match.groups()
-        memory = int(float(number) * (1024 if binary else 1000) ** _POWER[unit.lower()])
-    if not isinstance(memory, int) or not 0 <= memory < 1 << 62:
-        raise make(InvalidError, f"memory must be a number of bytes, or as '512MB', not {memory!r}")
-    return memory
+    return size("memory", memory, 0, (1 << 62) - 1)
 
 
 def figures(raw: dict[str, Any]) -> dict[str, Any]:

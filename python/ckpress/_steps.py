@@ -90,7 +90,7 @@ def plan(
     scores: Mapping[str, Any] | None = None,
     steps: Mapping[str, float] | None = None,
     threads: int = 0,
-    memory_budget: int | None = None,
+    memory_budget: int | str | None = None,
     encodes: int = 2,
     progress: Callable[[int, int], Any] | None = None,
 ) -> Planned:

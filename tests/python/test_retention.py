@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import ckpress
+from ckpress._coding import size
 
 torch = pytest.importorskip("torch")
 
@@ -39,6 +40,19 @@ def test_a_training_keeps_to_its_rules(tmp_path: Path) -> None:
     assert steps(tmp_path / "every") == [10, 30, 60]
     train(tmp_path / "bytes", losses, max_bytes=1)
     assert steps(tmp_path / "bytes") == [60]
+    train(tmp_path / "text", losses, max_bytes="1B")
+    assert steps(tmp_path / "text") == [60]
+
+
+@pytest.mark.parametrize(("text", "number"), [("512MB", 512 * 10**6), ("2.5 GiB", 5 << 29), ("10g", 10**10), ("7", 7), (9, 9)])
+def test_sizes(text: object, number: int) -> None:
+    assert size("max_bytes", text) == number
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "0GB", "-1MB", "50 gigabytes", "", "1e9", "9999999TB", 1.5, True, None, [1]])
+def test_sizes_that_are_none(wrong: object) -> None:
+    with pytest.raises(ckpress.InvalidError, match="max_bytes must be a number of bytes"):
+        size("max_bytes", wrong)
 
 
 def test_a_training_gone_wrong_pushes_nothing_good_out(tmp_path: Path) -> None:
@@ -55,7 +69,7 @@ def test_prune(tmp_path: Path) -> None:
     done = ckpress.prune(run, keep_best="val_loss", keep_last=1)
     assert done == planned and steps(run) == [20, 50]
     assert ckpress.prune(run, keep_last=7).deleted == 0
-    for rules in ({}, {"keep_last": 0}, {"keep_best": ":max"}, {"max_bytes": 0}, {"keep_every": 1.5}):
+    for rules in ({}, {"keep_last": 0}, {"keep_best": ":max"}, {"max_bytes": 0}, {"max_bytes": "many"}, {"keep_every": 1.5}):
         with pytest.raises(ckpress.InvalidError):
             ckpress.prune(run, **rules)
     with ckpress.Checkpointer(run), pytest.raises(ckpress.BusyError):
