@@ -260,6 +260,7 @@ def beside(t: Training, work: pathlib.Path, rounds: int, limit: float) -> None:
             must(f"step_beside_save_over_busy_loop_{name}", statistics.median(ratios), 1.05)
             show(f"save_alone_s_{name}", statistics.median(by_itself))
             must(f"save_beside_training_over_alone_{name}", statistics.median(slowed), 4.0)
+            show(f"save_slowed_over_busy_loop_slowed_{name}", statistics.median(s / r for s, r in zip(slowed, rates, strict=True)))
 
     each_thread(one)
 
