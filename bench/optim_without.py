@@ -114,9 +114,9 @@ class Without(Policy):
         self.without = without
         self.wanted: dict[tuple[int, int], int] = {}
 
-    def _start(self, *args: Any) -> tuple[int, int]:
-        m, v = super()._start(*args)
-        return (min(m, v),) * 2 if self.without == "state" else (m, v)
+    def _start(self, *args: Any) -> dict[int, tuple[int, int]]:
+        found = super()._start(*args)
+        return {p: (min(bits),) * 2 for p, bits in found.items()} if self.without == "state" else found
 
     def after_step(self, optimizer: Any, *args: Any) -> int:
         before = self.core.state()[5] if self.core is not None else 0
@@ -150,7 +150,7 @@ class Without(Policy):
                 rest += self._item(p, (8, 8), False)[2]
                 continue
             i, bits = place[number], optimizer.state[p]["packed"].bits
-            numel, cols, fixed, *_, follows = self._item(p, bits, p.numel() >= self.small)
+            numel, cols, fixed, _, _, follows, _ = self._item(p, bits, p.numel() >= self.small)
             kept = self.core.item(i)
             own = [Moment(i, which, numel, cols, bits[which], kept[which]) for which in (0, 1)]
             rest += fixed

@@ -7,7 +7,7 @@
  *     ckp_policy p; ckp_policy_item item[n];          all zero; p.budget and what the items say of their tensors set
  *     every step, after it, for N/K tensors in turn:
  *         ckp_optim_look(&t, total, &stats, &err);     sums of integers; parts of a parameter are added up here
- *         if (ckp_policy_visit(&p, &item[i], &stats, lr, step, bits))
+ *         if (ckp_policy_visit(&p, &item[i], &stats, lr, rate, step, bits))
  *             ckp_optim_recode(o, &t, bits[0], bits[1], m, v, &err), and if that went well ckp_policy_moved(&p, &item[i], bits);
  *     when all had their turn: ckp_policy_plan(&p, item, n);
  *
@@ -53,7 +53,7 @@ typedef struct ckp_policy_item {
     uint8_t bits[2];      /**< now */
     uint8_t wanted[2];    /**< by the last plan; 0: none yet */
     uint8_t votes[2];     /**< visits in a row for fewer */
-    uint8_t follows;      /**< caller's: 0: a tensor whose widths stay, but whose bytes count */
+    uint8_t follows;      /**< caller's: 0: a tensor whose widths stay, but whose bytes count; else 1 and its lead (ckp_policy_lead), which counts at the start alone */
     uint8_t seen;         /**< has scores */
 } ckp_policy_item;
 
@@ -67,15 +67,28 @@ typedef struct ckp_policy {
     int64_t price;        /**< what the last plan's last bit brought: log2, in parts of 256 */
 } ckp_policy;
 
-/** Widths of m and v for every tensor at the start: the largest of a ladder by which all items stay within p->budget. */
-CKP_API void ckp_policy_start(const ckp_policy *p, const ckp_policy_item *item, size_t n, unsigned bits[2]);
+/**
+ * How a learning rate compares with the one that most parameters have: log2, in parts of 256; 0 where one of them is not between 2^-100 and 2^100. A step of the
+ * grid moves a weight in proportion, and what that costs grows with its square: where rates differ, scores do by twice as much.
+ */
+CKP_API int32_t ckp_policy_rate(double lr, double common);
+/** Levels above the others' that a tensor of this rate starts with. */
+CKP_API uint8_t ckp_policy_lead(int32_t rate);
+/**
+ * Widths of m and v at the start: the largest of a ladder by which all items stay within p->budget, those with a lead so many levels above it.
+ * @return false: with their leads no rung of the ladder fits, and `bits` are for all.
+ */
+CKP_API bool ckp_policy_start(const ckp_policy *p, const ckp_policy_item *item, size_t n, unsigned bits[2]);
+/** Widths of a tensor with this lead, where others have `bits`. */
+CKP_API void ckp_policy_led(const unsigned bits[2], uint8_t lead, unsigned out[2]);
 
 /**
  * Takes what was seen of a tensor, and says in `bits` which widths it should have now: up at once where the plan asks for it, or its score has risen
  * since and a bit now brings more than the plan's price, and the budget has room; down after two visits in a row; by one level.
+ * @param rate   of ckp_policy_rate, for the tensor's lr now.
  * @return whether they differ from the item's.
  */
-CKP_API bool ckp_policy_visit(ckp_policy *p, ckp_policy_item *item, const ckp_optim_stats *s, double lr, uint64_t step, unsigned bits[2]);
+CKP_API bool ckp_policy_visit(ckp_policy *p, ckp_policy_item *item, const ckp_optim_stats *s, double lr, int32_t rate, uint64_t step, unsigned bits[2]);
 /** The tensor has these widths now. */
 CKP_API void ckp_policy_moved(ckp_policy *p, ckp_policy_item *item, const unsigned bits[2]);
 /** Shares the budget out anew; time is linear in n, and nothing is allocated. */

@@ -9,7 +9,7 @@ typedef struct policy_object {
     size_t n;
 } policy_object;
 
-PyDoc_STRVAR(policy_doc, "Policy(tensors, /)\n--\n\nWidths of moments by a budget. tensors: (numel, cols, fixed, m_bits, v_bits, follows) of each.");
+PyDoc_STRVAR(policy_doc, "Policy(tensors, /)\n--\n\nWidths of moments by a budget. tensors: (numel, cols, fixed, m_bits, v_bits, follows, lead) of each.");
 
 static void
 policy_dealloc(policy_object *self)
@@ -37,7 +37,8 @@ item_from(ckp_policy_item *t, PyObject *tuple)
     unsigned long long numel, cols, fixed;
     unsigned long m_bits, v_bits;
     int follows;
-    if (!PyTuple_Check(tuple) || !PyArg_ParseTuple(tuple, "KKKkkp", &numel, &cols, &fixed, &m_bits, &v_bits, &follows)) {
+    unsigned char lead;
+    if (!PyTuple_Check(tuple) || !PyArg_ParseTuple(tuple, "KKKkkpb", &numel, &cols, &fixed, &m_bits, &v_bits, &follows, &lead)) {
         if (PyErr_Occurred() == NULL)
             PyErr_SetString(PyExc_TypeError, "a tensor must be a tuple");
         return false;
@@ -45,7 +46,7 @@ item_from(ckp_policy_item *t, PyObject *tuple)
     t->numel = numel;
     t->cols = cols;
     t->fixed = fixed;
-    t->follows = follows != 0;
+    t->follows = (uint8_t)(follows != 0 ? 1 + (lead < 8 ? lead : 8) : 0);
     return width(m_bits, &t->bits[0]) && width(v_bits, &t->bits[1]);
 }
 
@@ -81,31 +82,49 @@ item_of(policy_object *self, Py_ssize_t i)
     return NULL;
 }
 
-PyDoc_STRVAR(start_doc, "start(budget, /) -> tuple\n--\n\nSets the budget in bytes; widths with which all tensors stay within it.");
+PyDoc_STRVAR(start_doc, "start(budget, /) -> list\n--\n\nSets the budget in bytes; widths of each tensor at the start, with which all stay within it.");
 
 static PyObject *
 policy_start(policy_object *self, PyObject *args)
 {
     unsigned long long budget;
-    unsigned bits[2];
+    unsigned bits[2], own[2];
     if (!PyArg_ParseTuple(args, "K", &budget))
         return NULL;
     self->p.budget = budget;
-    ckp_policy_start(&self->p, self->item, self->n, bits);
-    return Py_BuildValue("(II)", bits[0], bits[1]);
+    const bool leads = ckp_policy_start(&self->p, self->item, self->n, bits);
+    PyObject *list = PyList_New((Py_ssize_t)self->n);
+    for (size_t i = 0; list != NULL && i < self->n; i++) {
+        const uint8_t follows = self->item[i].follows;
+        ckp_policy_led(bits, (uint8_t)(leads && follows != 0 ? follows - 1 : 0), own);
+        PyObject *pair = Py_BuildValue("(II)", own[0], own[1]);
+        if (pair == NULL || PyList_SetItem(list, (Py_ssize_t)i, pair) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
 }
 
-PyDoc_STRVAR(visit_doc, "visit(index, stats, at, lr, step, /) -> tuple | None\n--\n\nWidths that the tensor should have now; None: those it has. stats: of look(), its `at`th.");
+PyDoc_STRVAR(lead_doc, "lead(lr, common, /) -> int\n--\n\nLevels above the others' that a tensor starts with whose learning rate is lr, most others' being common.");
+
+static PyObject *
+policy_lead(PyObject *unused, PyObject *args)
+{
+    double lr, common;
+    (void)unused;
+    return PyArg_ParseTuple(args, "dd", &lr, &common) ? PyLong_FromLong(ckp_policy_lead(ckp_policy_rate(lr, common))) : NULL;
+}
+
+PyDoc_STRVAR(visit_doc, "visit(index, stats, at, lr, common, step, /) -> tuple | None\n--\n\nWidths that the tensor should have now; None: those it has. stats: of look(), its `at`th; common: the lr of most.");
 
 static PyObject *
 policy_visit(policy_object *self, PyObject *args)
 {
     Py_ssize_t index, at;
     Py_buffer stats;
-    double lr;
+    double lr, common;
     unsigned long long step;
     unsigned bits[2];
-    if (!PyArg_ParseTuple(args, "ny*ndK", &index, &stats, &at, &lr, &step))
+    if (!PyArg_ParseTuple(args, "ny*nddK", &index, &stats, &at, &lr, &common, &step))
         return NULL;
     ckp_policy_item *t = item_of(self, index);
     bool other = false;
@@ -116,7 +135,7 @@ policy_visit(policy_object *self, PyObject *args)
     if (t != NULL) {
         ckp_optim_stats s;
         memcpy(&s, (const char *)stats.buf + at * (Py_ssize_t)sizeof s, sizeof s);
-        other = ckp_policy_visit(&self->p, t, &s, lr, step, bits);
+        other = ckp_policy_visit(&self->p, t, &s, lr, ckp_policy_rate(lr, common), step, bits);
     }
     PyBuffer_Release(&stats);
     if (t == NULL)
@@ -292,6 +311,7 @@ static PyMethodDef methods[] = {
     {"visit", (PyCFunction)(void (*)(void))policy_visit, METH_VARARGS, visit_doc},
     {"moved", (PyCFunction)(void (*)(void))policy_moved, METH_VARARGS, moved_doc},
     {"plan", (PyCFunction)(void (*)(void))policy_plan, METH_VARARGS, plan_doc},
+    {"lead", policy_lead, METH_VARARGS | METH_STATIC, lead_doc},
     {"factors", policy_factors, METH_VARARGS | METH_STATIC, factors_doc},
     {"item", (PyCFunction)(void (*)(void))policy_item, METH_VARARGS, item_doc},
     {"set_item", (PyCFunction)(void (*)(void))policy_set_item, METH_VARARGS, set_item_doc},

@@ -15,6 +15,7 @@
 #include "optim/pack.h"
 
 enum { LEVELS = 6, ONE = 256, MEAN_ONE = 1 << 24, STAYS = 128, PRICE_STEP = 64, NO_PRICE = -(1 << 20) };
+enum { LEVEL = 614 };                    /* what a level of m brings: 2.4 octaves */
 
 /* v has no level of 4 bits: its grid has 3 bits' precision and a range that is not missed, so that a bit there brought a twentieth of what two bring. */
 static const uint8_t widths[2][LEVELS] = {{2, 3, 4, 5, 6, 8}, {2, 3, 5, 6, 8, 8}};
@@ -81,6 +82,12 @@ log2_of_double(double x)
     return log2_of((bits & UINT64_C(0xfffffffffffff)) | UINT64_C(0x10000000000000)) + ((int64_t)(bits >> 52) - 1075) * ONE;
 }
 
+static bool
+usual_rate(double lr)
+{
+    return lr >= 0x1p-100 && lr <= 0x1p100;
+}
+
 /* Deviation of n whole numbers by their sums, in parts of 256. */
 static int64_t
 deviation(int64_t n, int64_t sum, int64_t squares)
@@ -112,7 +119,7 @@ ckp_policy_factors(const ckp_optim_stats *s, double lr, uint64_t step, int32_t o
         deviation(v, a[CKPI_LOOK_C], a[CKPI_LOOK_CC]),
         a[CKPI_LOOK_DEPTH] * ONE / v,
         size_m,
-        (lr >= 0x1p-100 && lr <= 0x1p100 ? log2_of_double(lr) : -100 * ONE) + size_m - size_p,
+        (usual_rate(lr) ? log2_of_double(lr) : -100 * ONE) + size_m - size_p,
         log2_of(step != 0 ? step : 1),
     };
     for (size_t i = 0; i < CKP_POLICY_FACTORS; i++)
@@ -143,22 +150,52 @@ gain_of(const ckp_policy_item *t, unsigned which, int level)
     return level >= levels[which] - 1 ? NO_PRICE : t->score[which] + gain[which][level];
 }
 
+int32_t
+ckp_policy_rate(double lr, double common)
+{
+    return usual_rate(lr) && usual_rate(common) ? (int32_t)(log2_of_double(lr) - log2_of_double(common)) : 0;
+}
+
+uint8_t
+ckp_policy_lead(int32_t rate)
+{
+    return (uint8_t)(rate <= 0 ? 0 : CKPI_MIN((2 * rate + LEVEL / 2) / LEVEL, LEVELS));
+}
+
 void
+ckp_policy_led(const unsigned bits[2], uint8_t lead, unsigned out[2])
+{
+    for (unsigned which = 0; which < 2; which++)
+        out[which] = widths[which][CKPI_MIN(level_of(which, bits[which]) + (int)lead, levels[which] - 1)];
+}
+
+/* Bytes of all, where those that follow have `bits`, or what their leads make of that. */
+static uint64_t
+bytes_with(const ckp_policy_item *item, size_t n, const unsigned bits[2], bool leads)
+{
+    uint64_t sum = 0;
+    for (size_t k = 0; k < n; k++) {
+        const ckp_policy_item *t = &item[k];
+        unsigned own[2] = {t->bits[0], t->bits[1]};
+        if (t->follows)
+            ckp_policy_led(bits, (uint8_t)(leads ? t->follows - 1 : 0), own);
+        sum += t->fixed + bytes_of(t, own[0]) + bytes_of(t, own[1]);
+    }
+    return sum;
+}
+
+bool
 ckp_policy_start(const ckp_policy *p, const ckp_policy_item *item, size_t n, unsigned bits[2])
 {
     static const uint8_t ladder[][2] = {{8, 8}, {8, 6}, {6, 6}, {5, 6}, {5, 5}, {5, 3}, {4, 3}, {3, 3}, {3, 2}, {2, 2}};
-    size_t i = 0;
-    for (; i + 1 < sizeof ladder / sizeof *ladder; i++) {
-        uint64_t sum = 0;
-        for (size_t k = 0; k < n; k++) {
-            const ckp_policy_item *t = &item[k];
-            sum += t->fixed + bytes_of(t, t->follows ? ladder[i][0] : t->bits[0]) + bytes_of(t, t->follows ? ladder[i][1] : t->bits[1]);
+    for (int leads = 1; leads >= 0; leads--)
+        for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
+            bits[0] = ladder[i][0];
+            bits[1] = ladder[i][1];
+            if (bytes_with(item, n, bits, leads != 0) <= p->budget)
+                return leads != 0;
         }
-        if (sum <= p->budget)
-            break;
-    }
-    bits[0] = ladder[i][0];
-    bits[1] = ladder[i][1];
+    return false;
 }
 
 /* Distances of factors from their running means, which have moved first: over a round of all tensors, or over what was seen so far. */
@@ -176,13 +213,13 @@ take(ckp_policy *p, const int32_t *factor, int64_t *away)
 
 /* Scores follow by half: one batch's gradient is not the tensor's. `more`: how far they rose. */
 static void
-score(ckp_policy_item *t, const int64_t *away, int64_t more[2])
+score(ckp_policy_item *t, const int64_t *away, int32_t rate, int64_t more[2])
 {
     for (unsigned which = 0; which < 2; which++) {
         int64_t sum = 0;
         for (size_t i = 0; i < CKP_POLICY_FACTORS; i++)
             sum += weight[which][i] * away[i];
-        const int64_t now = sum / ONE;
+        const int64_t now = sum / ONE + 2 * (int64_t)rate;
         more[which] = t->seen ? (now - t->score[which]) / 2 : 0;
         t->score[which] = (int32_t)(t->seen ? t->score[which] + more[which] : now);
     }
@@ -213,7 +250,7 @@ next_level(const ckp_policy *p, ckp_policy_item *t, unsigned which, int64_t more
 }
 
 bool
-ckp_policy_visit(ckp_policy *p, ckp_policy_item *t, const ckp_optim_stats *s, double lr, uint64_t step, unsigned bits[2])
+ckp_policy_visit(ckp_policy *p, ckp_policy_item *t, const ckp_optim_stats *s, double lr, int32_t rate, uint64_t step, unsigned bits[2])
 {
     int32_t factor[CKP_POLICY_FACTORS];
     int64_t away[CKP_POLICY_FACTORS], more[2];
@@ -222,7 +259,7 @@ ckp_policy_visit(ckp_policy *p, ckp_policy_item *t, const ckp_optim_stats *s, do
     if (!t->follows || !ckp_policy_factors(s, lr, step, factor))
         return false;
     take(p, factor, away);
-    score(t, away, more);
+    score(t, away, rate, more);
     uint64_t room = p->budget > p->used ? p->budget - p->used : 0;
     const bool m_first = gain_of(t, 0, level_of(0, bits[0])) >= gain_of(t, 1, level_of(1, bits[1]));
     for (unsigned i = 0; i < 2; i++) {

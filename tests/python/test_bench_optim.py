@@ -32,7 +32,7 @@ def policy_of(draw):
     for i in range(draw.randrange(1, 12)):
         numel, cols, bits = 4096 * draw.randrange(1, 9), 2 ** draw.randrange(5, 9), (draw.choice((2, 3, 4, 5, 6, 8)), draw.choice((2, 3, 5, 6, 8)))
         score = draw.randrange(-3000, 3000), draw.randrange(-3000, 3000)
-        items.append((numel, cols, 40, *bits, True))
+        items.append((numel, cols, 40, *bits, True, 0))
         rest += 40
         moments += [optim_without.Moment(i, which, numel, cols, bits[which], score[which]) for which in (0, 1)]
     core = _core.Policy(items)

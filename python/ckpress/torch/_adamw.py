@@ -274,7 +274,7 @@ class Resident(torch.optim.Optimizer):
     def _widths(self, p: Tensor, bits: tuple[int, int], fresh: bool = False) -> tuple[int, int]:
         """`fresh`: the policy's start, whatever states are here."""
         if bits == AUTO:
-            bits = self.policy.fresh(self.param_groups, self._widths) if fresh else self.policy.admit(self.param_groups, self._widths, self.state)
+            bits = self.policy.fresh(p, self.param_groups, self._widths) if fresh else self.policy.admit(p, self.param_groups, self._widths, self.state)
         if p.numel() >= self.small or self.small_bits is None:
             return bits
         return max(bits[0], self.small_bits[0]), max(bits[1], self.small_bits[1])

@@ -72,8 +72,9 @@ class Policy:
         self.numbers: list[int] = []  # of the items' parameters, rising
         self.followers: list[int] = []  # items whose widths the policy sets
         self.numel = 0
-        self._fresh: tuple[int, int] | None = None  # widths of a start without any state
-        self._opening: tuple[int, int] | None = None  # widths of what a step gives its first state
+        self._fresh: dict[int, tuple[int, int]] | None = None  # widths of a start without any state, by id()
+        self._opening: dict[int, tuple[int, int]] | None = None  # widths of what a step gives its first state
+        self._shares: list[int] = []  # elements of each group whose widths are the policy's
         self._changed = False  # parameters have come or gone
         self._warned = False
         self._places: dict[int, int] = {}
@@ -90,38 +91,52 @@ class Policy:
                     yield number, group, p
                 number += 1
 
-    def _item(self, p: Tensor, bits: tuple[int, int], follows: bool) -> tuple[int, int, int, int, int, bool]:
+    @staticmethod
+    def _common(rates: list[float], shares: list[int]) -> float:
+        """The learning rate that most elements have, of all groups'."""
+        by_rate: dict[float, int] = {}
+        for rate, share in zip(rates, shares, strict=True):
+            by_rate[rate] = by_rate.get(rate, 0) + share
+        return max(by_rate, key=by_rate.__getitem__)
+
+    @staticmethod
+    def _shares_of(groups: list[dict[str, Any]]) -> list[int]:
+        return [sum(p.numel() for p in g["params"]) if g["state_bits"] == "auto" else 0 for g in groups]
+
+    def _item(self, p: Tensor, bits: tuple[int, int], follows: bool, lead: int = 0) -> tuple[int, int, int, int, int, bool, int]:
         """Of the whole parameter, whoever has it."""
         if is_wide(p.shape):
-            return 0, 1, 2 * 4 * p.numel() + 4 + self.item_bytes, 8, 8, False  # nothing of it has a width
+            return 0, 1, 2 * 4 * p.numel() + 4 + self.item_bytes, 8, 8, False, 0  # nothing of it has a width
         cols, has_cols = layout(tuple(p.shape))
         fixed = -(-p.numel() // cols) + (cols if has_cols else 0) + Packed.FIXED + self.item_bytes
-        return p.numel(), cols, fixed, *bits, follows
+        return p.numel(), cols, fixed, *bits, follows, lead
 
     def _bytes(self, numel: int) -> int:
         """What tensors may take."""
         return max(0, self.budget * numel // 4096 - self.shared_bytes)  # two moments, in bytes, of parts of 1024 bits
 
-    def _start(self, groups: list[dict[str, Any]], widths: _Widths, state: dict[Any, Any]) -> tuple[int, int]:
-        items, numel = [], 0
-        for _, _, p in self._all(groups):
+    def _start(self, groups: list[dict[str, Any]], widths: _Widths, state: dict[Any, Any]) -> dict[int, tuple[int, int]]:
+        items, params, numel = [], [], 0
+        common = self._common([float(g["lr"]) for g in groups], self._shares_of(groups))
+        for _, group, p in self._all(groups):
             numel += p.numel()
             packed, small = state.get(p, {}).get("packed"), p.numel() < self.small
             bits = packed.aim if packed is not None else widths(p, (2, 2)) if small else (2, 2)
-            items.append(self._item(p, bits, packed is None and not small))
-        return _core.Policy(items).start(self._bytes(numel))
+            items.append(self._item(p, bits, packed is None and not small, _core.Policy.lead(float(group["lr"]), common)))
+            params.append(id(p))
+        return dict(zip(params, _core.Policy(items).start(self._bytes(numel)), strict=True))
 
-    def admit(self, groups: list[dict[str, Any]], widths: _Widths, state: dict[Any, Any]) -> tuple[int, int]:
-        """Widths of parameters that this step gives their first state, beside those that have theirs."""
+    def admit(self, p: Tensor, groups: list[dict[str, Any]], widths: _Widths, state: dict[Any, Any]) -> tuple[int, int]:
+        """Widths of a parameter that this step gives its first state, beside those that have theirs."""
         if self._opening is None:
             self._opening = self._start(groups, widths, state)
-        return self._opening
+        return self._opening[id(p)]
 
-    def fresh(self, groups: list[dict[str, Any]], widths: _Widths) -> tuple[int, int]:
-        """Widths of all parameters, were none with a state here."""
+    def fresh(self, p: Tensor, groups: list[dict[str, Any]], widths: _Widths) -> tuple[int, int]:
+        """Widths of a parameter, were none with a state here."""
         if self._fresh is None:
             self._fresh = self._start(groups, widths, {})
-        return self._fresh
+        return self._fresh[id(p)]
 
     def forget(self, optimizer: torch.optim.Optimizer) -> None:
         """Parameters or groups have changed."""
@@ -180,6 +195,7 @@ class Policy:
         self._changed = False
         self.core, self.numbers = core, numbers
         self.followers = [i for i, t in enumerate(items) if t[5]]
+        self._shares = self._shares_of(groups)
 
     @staticmethod
     def _set(core: _core.Policy, i: int, kept: tuple[int, ...], name: str) -> None:
@@ -265,7 +281,8 @@ class Policy:
             if at < len(tensors) and tensors[at][2] == number:  # one without a gradient waits for its next turn
                 seen.append((item, at))
         stats = _core.Optim.look(settings, [tensors[at] for _, at in seen], [jobs[at].held.part.total for _, at in seen])
-        taken = 0
+        taken, rates = 0, [s[0] for s in settings]
+        common = self._common(rates, self._shares)
         if self.reduce is not None or any(jobs[at].ranks is not None for _, at in seen):
             sums = torch.frombuffer(stats, dtype=torch.int64).view(len(seen), _SUMS) if seen else torch.empty((0, _SUMS), dtype=torch.int64, device="cpu")
             taken = _sharded.add_up([(jobs[at].ranks, row) for (_, at), row in zip(seen, sums, strict=True)])
@@ -273,7 +290,7 @@ class Policy:
                 self.reduce(sums)
         for k, (item, at) in enumerate(seen):
             t = tensors[at]
-            bits = core.visit(item, stats, k, settings[t[1]][0], t[3])
+            bits = core.visit(item, stats, k, rates[t[1]], common, t[3])
             if bits is not None:
                 self._change(core, item, bits, settings, jobs[at].held, t)
         return taken
@@ -335,7 +352,7 @@ def kept_from(saved: Any, name: str) -> tuple[int, ...] | None:
         raise InvalidError(f"{name}: not what a policy keeps")
     kept = tuple(int(x) for x in saved.tolist())
     try:
-        _core.Policy([(1, 1, 0, 8, 8, True)]).set_item(0, kept)  # type: ignore[arg-type]
+        _core.Policy([(1, 1, 0, 8, 8, True, 0)]).set_item(0, kept)  # type: ignore[arg-type]
     except (ValueError, TypeError, OverflowError):
         raise InvalidError(f"{name}: not what a policy keeps") from None
     return kept

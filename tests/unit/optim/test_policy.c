@@ -222,15 +222,87 @@ stats_of(double size)
 }
 
 static void
-visit(ckp_policy *p, ckp_policy_item *t, double size, uint64_t step)
+visit_at(ckp_policy *p, ckp_policy_item *t, double size, double lr, uint64_t step)
 {
     const ckp_optim_stats s = stats_of(size);
     unsigned bits[2];
     const uint8_t m = t->bits[0], v = t->bits[1];
-    if (ckp_policy_visit(p, t, &s, 1e-3, step, bits)) {
+    if (ckp_policy_visit(p, t, &s, lr, ckp_policy_rate(lr, 1e-3), step, bits)) {
         assert_true(abs((int)bits[0] - m) <= 2 && abs((int)bits[1] - v) <= 2);   /* 6 and 8 are neighbours */
         ckp_policy_moved(p, t, bits);
     }
+}
+
+static void
+visit(ckp_policy *p, ckp_policy_item *t, double size, uint64_t step)
+{
+    visit_at(p, t, size, 1e-3, step);
+}
+
+static void
+rates_are_octaves(void **state)
+{
+    (void)state;
+    assert_int_equal(ckp_policy_rate(1e-3, 1e-3), 0);
+    assert_int_equal(ckp_policy_rate(0x1p-9, 0x1p-12), 3 * 256);
+    assert_int_equal(ckp_policy_rate(0x1p-12, 0x1p-9), -3 * 256);
+    assert_in_range(ckp_policy_rate(1e-3, 1e-4), 849, 852);
+    assert_int_equal(ckp_policy_rate(0.0, 1e-3), 0);
+    assert_int_equal(ckp_policy_rate(1e-3, 0.0), 0);
+    assert_int_equal(ckp_policy_rate(INFINITY, 1e-3), 0);
+    assert_int_equal(ckp_policy_rate(NAN, 1e-3), 0);
+    assert_int_equal(ckp_policy_lead(-1000), 0);
+    assert_int_equal(ckp_policy_lead(100), 0);                  /* less than half a level */
+    assert_int_equal(ckp_policy_lead(850), 3);
+    unsigned bits[2];
+    ckp_policy_led((const unsigned[2]){3, 3}, 0, bits);
+    assert_true(bits[0] == 3 && bits[1] == 3);
+    ckp_policy_led((const unsigned[2]){3, 3}, 2, bits);
+    assert_true(bits[0] == 5 && bits[1] == 6);
+    ckp_policy_led((const unsigned[2]){3, 3}, ckp_policy_lead(INT32_MAX / 4), bits);
+    assert_true(bits[0] == 8 && bits[1] == 8);
+}
+
+/* Tensors alike but for their learning rate: ten times as much is worth three levels, from the start on and later; a tenth has fewer than the others. */
+static void
+higher_rates_have_more_bits(void **state)
+{
+    static ckp_policy_item item[TENSORS];
+    static const double lr[TENSORS] = {[7] = 1e-2, [8] = 1e-4};
+    ckp_policy p = {0};
+    unsigned start[2];
+    (void)state;
+    for (size_t i = 0; i < TENSORS; i++)
+        item[i] = (ckp_policy_item){.numel = 5120, .cols = 512, .fixed = 600, .bits = {4, 3},
+                                    .follows = (uint8_t)(1 + ckp_policy_lead(ckp_policy_rate(lr[i] > 0.0 ? lr[i] : 1e-3, 1e-3)))};
+    p.budget = bytes_used(item) + 8000;
+    assert_true(ckp_policy_start(&p, item, TENSORS, start));
+    assert_true(start[0] == 4 && start[1] == 3);
+    for (size_t i = 0; i < TENSORS; i++) {
+        unsigned own[2];
+        ckp_policy_led(start, (uint8_t)(item[i].follows - 1), own);
+        assert_true(i == 7 ? own[0] == 8 && own[1] == 8 : own[0] == 4 && own[1] == 3);
+        item[i].bits[0] = (uint8_t)own[0];
+        item[i].bits[1] = (uint8_t)own[1];
+    }
+    assert_true(bytes_used(item) <= p.budget);
+    for (int k = 0; k < 12; k++) {
+        for (size_t i = 0; i < TENSORS; i++) {
+            visit_at(&p, &item[i], 1e-3, lr[i] > 0.0 ? lr[i] : 1e-3, 100);
+            assert_true(bytes_used(item) <= p.budget);
+        }
+        ckp_policy_plan(&p, item, TENSORS);
+    }
+    assert_true(item[7].bits[0] >= 6 && item[7].bits[1] >= 6);
+    assert_true(item[8].bits[0] <= 3 && item[8].bits[1] <= 3);
+    p.budget = 1;                        /* no rung fits, with leads or without */
+    assert_false(ckp_policy_start(&p, item, TENSORS, start));
+    assert_true(start[0] == 2 && start[1] == 2);
+    for (size_t i = 0; i < TENSORS; i++)
+        item[i].bits[0] = item[i].bits[1] = 2;
+    p.budget = bytes_used(item);         /* the last rung fits, but without leads */
+    assert_false(ckp_policy_start(&p, item, TENSORS, start));
+    assert_true(start[0] == 2 && start[1] == 2);
 }
 
 /* By any budget that can be met: never above it, near it after some rounds, and then at rest; more bits where gradients are large. */
@@ -368,6 +440,8 @@ main(void)
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(sums_are_known),
         cmocka_unit_test(strange_numbers_are_left_out),
+        cmocka_unit_test(rates_are_octaves),
+        cmocka_unit_test(higher_rates_have_more_bits),
         cmocka_unit_test(budgets_are_kept),
         cmocka_unit_test(up_at_once_and_down_after_two),
         cmocka_unit_test(votes_are_in_a_row),
