@@ -21,6 +21,10 @@ typedef struct chain {
     bool lone;
     bool staged;                 /* false: the pass is part of the encoding */
     uint64_t restore_count;
+    ckp_progress_fn progress;    /* of the encoding; may be NULL, as load */
+    void *progress_user;
+    ckp_status (*load)(void *user, size_t g, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
+    void *load_user;
     ckpi_pred *pred;
     ckpi_stage *stages;
     ckpi_buf file[CHAIN_MAX];
