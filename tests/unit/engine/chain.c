@@ -69,7 +69,7 @@ void
 chain_free(chain *c)
 {
     free_pred(c);
-    for (size_t i = 0; i < c->n; i++) {
+    for (size_t i = 0; i < CHAIN_MAX; i++) {             /* a save that has failed may have begun the file after the last */
         ckpi_buf_free(&c->file[i]);
         ckpi_buf_free(&c->tree[i]);
     }
