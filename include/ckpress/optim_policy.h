@@ -68,7 +68,8 @@ typedef struct ckp_policy {
 } ckp_policy;
 
 /**
- * How a learning rate compares with the one that most parameters have: log2, in parts of 256; 0 where one of them is not between 2^-100 and 2^100. A step of the
+ * How a learning rate compares with the one that most parameters have: log2, in parts of 256, from -8 to 8 octaves; -8 for a rate of 0; 0 where there is none to compare
+ * with (`common` not between 2^-100 and 2^100), or lr is none. A step of the
  * grid moves a weight in proportion, and what that costs grows with its square: where rates differ, scores do by twice as much.
  */
 CKP_API int32_t ckp_policy_rate(double lr, double common);

@@ -6,6 +6,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Literal
 
 from . import _core
@@ -23,8 +24,8 @@ OptimizerStates = Literal["profile", "cluster", "codebook"]
 STATES = {"profile": _core.STATES_PROFILE, "cluster": _core.STATES_CLUSTER, "codebook": _core.STATES_CODEBOOK}
 
 Coding = tuple[int, float, int, int, int, "dict[str, float] | None", int]
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
-_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_SIZE = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*(?:([kmgt])(i?))?b?\s*", re.IGNORECASE)
+_POWER = {None: 0, "k": 1, "m": 2, "g": 3, "t": 4}
 STEP_MIN, STEP_MAX = 1e-30, 1e30  # CKP_STEP_MIN and CKP_STEP_MAX of run.h
 
 
@@ -52,7 +53,7 @@ def size(name: str, value: object, low: int = 1, high: int = (1 << 63) - 1) -> i
     given = value
     if isinstance(value, str) and (match := _SIZE.fullmatch(value)) is not None:
         number, unit, binary = match.groups()
-        value = int(float(number) * (1024 if binary else 1000) ** _POWER[unit.lower()])
+        value = int(Fraction(number) * (1024 if binary else 1000) ** _POWER[unit and unit.lower()])
     try:
         return whole(name, value, low, high)
     except InvalidError:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import signal
 import sys
@@ -16,7 +17,10 @@ def _numbers(wanted: Any) -> list[int]:
     try:
         if isinstance(wanted, str):  # its letters would be names
             raise TypeError
-        return [int(signal.Signals[s] if isinstance(s, str) else signal.Signals(s)) for s in wanted]
+        numbers = [int(signal.Signals[s]) if isinstance(s, str) else operator.index(s) for s in wanted]
+        if not set(numbers) <= {int(s) for s in signal.valid_signals()}:
+            raise ValueError
+        return list(dict.fromkeys(numbers))
     except (TypeError, ValueError, KeyError):
         raise make(InvalidError, f"signals must be some of signal.Signals, such as (signal.SIGTERM,), not {wanted!r}") from None
 
@@ -25,7 +29,7 @@ def _handle(number: int, handler: Any) -> Any:
     try:
         return signal.signal(number, handler)
     except OSError:
-        raise make(InvalidError, f"signals: no program can handle {signal.Signals(number).name}") from None
+        raise make(InvalidError, f"signals: no program can handle {signal.strsignal(number)} ({number})") from None
 
 
 class Signals:

@@ -238,12 +238,15 @@ taken(ckpi_pool *p, unsigned n, int cpu)
     return false;
 }
 
+/* From the next one on: all processes of a machine have a first processor. */
 static int
-free_cpu(ckpi_pool *p, const cpu_set_t *allowed)
+free_cpu(ckpi_pool *p, const cpu_set_t *allowed, int here)
 {
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+    for (int i = 1; i < CPU_SETSIZE; i++) {
+        const int cpu = (here + i) % CPU_SETSIZE;
         if (CPU_ISSET((size_t)cpu, allowed) && !taken(p, p->threads, cpu))
             return cpu;
+    }
     return -1;
 }
 
@@ -256,7 +259,10 @@ move_to(int cpu, const cpu_set_t *allowed)
     CPU_SET((size_t)cpu, &one);
     if (sched_setaffinity(0, sizeof one, &one) != 0)
         return false;
-    (void)sched_setaffinity(0, sizeof *allowed, allowed);
+    /* It may have waited there for its time: somebody who has set another mask meanwhile is to have it. */
+    cpu_set_t now;
+    if (sched_getaffinity(0, sizeof now, &now) != 0 || CPU_EQUAL(&now, &one))
+        (void)sched_setaffinity(0, sizeof *allowed, allowed);
     return true;
 }
 
@@ -271,7 +277,7 @@ ckpi_pool_spread(ckpi_pool *p, unsigned id)
     /* of two the one with the higher number moves */
     if (here < 0 || !taken(p, id, here) || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
         return -1;
-    const int cpu = free_cpu(p, &allowed);
+    const int cpu = free_cpu(p, &allowed, here);
     if (cpu < 0 || !move_to(cpu, &allowed))
         return -1;
     atomic_store_explicit(cpu_of(p, id), cpu, memory_order_relaxed);

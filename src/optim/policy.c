@@ -16,6 +16,7 @@
 
 enum { LEVELS = 6, ONE = 256, MEAN_ONE = 1 << 24, STAYS = 128, PRICE_STEP = 64, NO_PRICE = -(1 << 20) };
 enum { LEVEL = 614 };                    /* what a level of m brings: 2.4 octaves */
+enum { RATE_MAX = 8 * ONE };             /* worth all levels, and no more: scores come back by half a visit */
 
 /* v has no level of 4 bits: its grid has 3 bits' precision and a range that is not missed, so that a bit there brought a twentieth of what two bring. */
 static const uint8_t widths[2][LEVELS] = {{2, 3, 4, 5, 6, 8}, {2, 3, 5, 6, 8, 8}};
@@ -153,7 +154,10 @@ gain_of(const ckp_policy_item *t, unsigned which, int level)
 int32_t
 ckp_policy_rate(double lr, double common)
 {
-    return usual_rate(lr) && usual_rate(common) ? (int32_t)(log2_of_double(lr) - log2_of_double(common)) : 0;
+    if (!usual_rate(common) || !(lr >= 0.0) || lr > 0x1p100)
+        return 0;
+    const int64_t rate = usual_rate(lr) ? log2_of_double(lr) - log2_of_double(common) : -RATE_MAX;
+    return (int32_t)CKPI_MAX(CKPI_MIN(rate, (int64_t)RATE_MAX), (int64_t)-RATE_MAX);
 }
 
 uint8_t

@@ -188,7 +188,7 @@ def test_ints_of_numpy_and_torch(run):
 
 def test_signals_that_cannot_be_caught(run):
     before = signal.getsignal(signal.SIGUSR1)
-    with pytest.raises(ckpress.InvalidError, match="SIGKILL"):
+    with pytest.raises(ckpress.InvalidError, match="Killed"):
         ckpress.Checkpointer(run, signals=(signal.SIGUSR1, signal.SIGKILL))
     assert signal.getsignal(signal.SIGUSR1) is before
     ckpress.Checkpointer(run).close()  # and the lock was given back
@@ -202,7 +202,22 @@ def test_signals_by_name(run):
     assert signal.getsignal(signal.SIGUSR1) is before
 
 
-@pytest.mark.parametrize("wanted", ["SIGTERM", ("TERM",), (0,), (1000,), (None,), signal.SIGTERM])
+def test_signals_twice_and_without_a_name(run):
+    came = []
+    real_time = signal.SIGRTMIN + 1
+    before = signal.signal(signal.SIGUSR1, lambda *_: came.append(1))
+    try:
+        with ckpress.Checkpointer(run, signals=(signal.SIGUSR1, "SIGUSR1", real_time)) as ck:
+            signal.raise_signal(signal.SIGUSR1)
+            assert ck.should_save and came == [1]
+            signal.raise_signal(real_time)
+        signal.raise_signal(signal.SIGUSR1)
+        assert came == [1, 1]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("wanted", ["SIGTERM", ("TERM",), (0,), (1000,), (None,), (15.0,), signal.SIGTERM])
 def test_signals_that_are_none(run, wanted):
     with pytest.raises(ckpress.InvalidError, match="signals must be"):
         ckpress.Checkpointer(run, signals=wanted)

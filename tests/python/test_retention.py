@@ -44,12 +44,12 @@ def test_a_training_keeps_to_its_rules(tmp_path: Path) -> None:
     assert steps(tmp_path / "text") == [60]
 
 
-@pytest.mark.parametrize(("text", "number"), [("512MB", 512 * 10**6), ("2.5 GiB", 5 << 29), ("10g", 10**10), ("7", 7), (9, 9)])
+@pytest.mark.parametrize(("text", "number"), [("512MB", 512 * 10**6), ("2.5 GiB", 5 << 29), ("10g", 10**10), ("7", 7), (9, 9), ("9223372036854775807", 2**63 - 1), ("9007199254740993B", 2**53 + 1)])
 def test_sizes(text: object, number: int) -> None:
     assert size("max_bytes", text) == number
 
 
-@pytest.mark.parametrize("wrong", [0, -1, "0GB", "-1MB", "50 gigabytes", "", "1e9", "9999999TB", 1.5, True, None, [1]])
+@pytest.mark.parametrize("wrong", [0, -1, "0GB", "-1MB", "50 gigabytes", "", "1e9", "9999999TB", "9" * 400, "9" * 20 + "TiB", "10i", 1.5, True, None, [1]])
 def test_sizes_that_are_none(wrong: object) -> None:
     with pytest.raises(ckpress.InvalidError, match="max_bytes must be a number of bytes"):
         size("max_bytes", wrong)

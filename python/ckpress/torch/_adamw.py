@@ -271,10 +271,10 @@ class Resident(torch.optim.Optimizer):
             warnings.warn(f"{self._name}: {unusable} elements of gradients were NaN, infinite or 2^40 and more: these elements stay as they are (optimizer.skipped counts them)", stacklevel=3)
         self.skipped += unusable
 
-    def _widths(self, p: Tensor, bits: tuple[int, int], fresh: bool = False) -> tuple[int, int]:
-        """`fresh`: the policy's start, whatever states are here."""
+    def _widths(self, p: Tensor, bits: tuple[int, int], loaded: bool = False) -> tuple[int, int]:
+        """`loaded`: of a state that is being loaded, whatever states are here."""
         if bits == AUTO:
-            bits = self.policy.fresh(p, self.param_groups, self._widths) if fresh else self.policy.admit(p, self.param_groups, self._widths, self.state)
+            bits = self.policy.loaded(p) if loaded else self.policy.admit(p, self.param_groups, self._widths, self.state)
         if p.numel() >= self.small or self.small_bits is None:
             return bits
         return max(bits[0], self.small_bits[0]), max(bits[1], self.small_bits[1])
@@ -394,7 +394,8 @@ class Resident(torch.optim.Optimizer):
 
     def ckpress_take(self, states: dict[Tensor, dict[str, Any]]) -> None:
         """State that a checkpoint gave back, in the place of all that is here."""
-        new = {p: self._one_in(states[p], p, name, group, number) for number, p, name, group in self._each(self.param_groups) if states.get(p)}
+        with self.policy.loading(self.param_groups, [p for p in states if states[p]], self._widths):
+            new = {p: self._one_in(states[p], p, name, group, number) for number, p, name, group in self._each(self.param_groups) if states.get(p)}
         self.state.clear()
         self.state.update(new)
         self._agreed = False
@@ -447,8 +448,9 @@ class Resident(torch.optim.Optimizer):
         names = [n for g in ids for n in g["params"]]
         known = set(names)
         state: dict[Any, Any] = {k: copy.deepcopy(v) for k, v in saved.items() if k not in known}
-        for key, (number, p, name, group) in zip(names, self._each(groups), strict=True):
-            if saved.get(key):
+        each = [(key, *one) for key, one in zip(names, self._each(groups), strict=True) if saved.get(key)]
+        with self.policy.loading(groups, [p for _, _, p, _, _ in each], self._widths):
+            for key, number, p, name, group in each:
                 state[p] = self._one_in(saved[key], p, name, group, number)
         return type(self.state)(dict, state)
 
@@ -479,7 +481,7 @@ class Resident(torch.optim.Optimizer):
             if bits is None:
                 out.pop("master_rest", None)
             return out
-        widths = coded.bits if coded is not None else _optim_state.widths_of(saved, len(moments), name) or self._widths(p, bits, fresh=True)
+        widths = coded.bits if coded is not None else _optim_state.widths_of(saved, len(moments), name) or self._widths(p, bits, loaded=True)
         make = Packed.with_room if coded is None else Packed.from_moments
         packed = make(part, ranks, widths, moments, steps, correction or self._correction(group, steps), int(group["seed"]), number, name)
         kept = kept_from(_sharded.whole(saved.get("policy")), name) if coded is None else coded.kept

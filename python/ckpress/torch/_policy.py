@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import collections
+import contextlib
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -72,9 +73,10 @@ class Policy:
         self.numbers: list[int] = []  # of the items' parameters, rising
         self.followers: list[int] = []  # items whose widths the policy sets
         self.numel = 0
-        self._fresh: dict[int, tuple[int, int]] | None = None  # widths of a start without any state, by id()
-        self._opening: dict[int, tuple[int, int]] | None = None  # widths of what a step gives its first state
+        self._opening: dict[int, tuple[int, int]] | None = None  # widths of what a step gives its first state, by id()
+        self._loading: dict[int, tuple[int, int]] | None = None  # the same of what is being loaded
         self._shares: list[int] = []  # elements of each group whose widths are the policy's
+        self._shares_of: list[tuple[int, Any]] = []  # what these were counted of
         self._changed = False  # parameters have come or gone
         self._warned = False
         self._places: dict[int, int] = {}
@@ -91,17 +93,17 @@ class Policy:
                     yield number, group, p
                 number += 1
 
-    @staticmethod
-    def _common(rates: list[float], shares: list[int]) -> float:
-        """The learning rate that most elements have, of all groups'."""
+    def _common(self, groups: list[dict[str, Any]], rates: list[float]) -> float:
+        """The learning rate that most elements have, of those that have one; 0: none has."""
+        made_of = [(len(g["params"]), g["state_bits"]) for g in groups]
+        if made_of != self._shares_of:  # whoever writes into groups tells nobody
+            self._shares = [sum(p.numel() for p in g["params"]) if g["state_bits"] == "auto" else 0 for g in groups]
+            self._shares_of = made_of
         by_rate: dict[float, int] = {}
-        for rate, share in zip(rates, shares, strict=True):
-            by_rate[rate] = by_rate.get(rate, 0) + share
-        return max(by_rate, key=by_rate.__getitem__)
-
-    @staticmethod
-    def _shares_of(groups: list[dict[str, Any]]) -> list[int]:
-        return [sum(p.numel() for p in g["params"]) if g["state_bits"] == "auto" else 0 for g in groups]
+        for rate, share in zip(rates, self._shares, strict=True):
+            if rate > 0:
+                by_rate[rate] = by_rate.get(rate, 0) + share
+        return max(by_rate, key=by_rate.__getitem__, default=0.0)
 
     def _item(self, p: Tensor, bits: tuple[int, int], follows: bool, lead: int = 0) -> tuple[int, int, int, int, int, bool, int]:
         """Of the whole parameter, whoever has it."""
@@ -115,44 +117,56 @@ class Policy:
         """What tensors may take."""
         return max(0, self.budget * numel // 4096 - self.shared_bytes)  # two moments, in bytes, of parts of 1024 bits
 
-    def _start(self, groups: list[dict[str, Any]], widths: _Widths, state: dict[Any, Any]) -> dict[int, tuple[int, int]]:
+    def _start(self, groups: list[dict[str, Any]], widths: _Widths, state: dict[Any, Any], begins: Callable[[Tensor], bool]) -> dict[int, tuple[int, int]]:
+        """Widths at the start of the parameters that begin, beside those that have a state; others take no memory yet."""
         items, params, numel = [], [], 0
-        common = self._common([float(g["lr"]) for g in groups], self._shares_of(groups))
-        for _, group, p in self._all(groups):
+        rates = [float(g["lr"]) or float(g.get("initial_lr", 0.0)) for g in groups]  # a warm-up from 0 says nothing yet
+        common, rate_of = self._common(groups, rates), {id(p): rate for g, rate in zip(groups, rates, strict=True) for p in g["params"]}
+        for _, _, p in self._all(groups):
+            if not state.get(p) and not begins(p):
+                continue
             numel += p.numel()
             packed, small = state.get(p, {}).get("packed"), p.numel() < self.small
             bits = packed.aim if packed is not None else widths(p, (2, 2)) if small else (2, 2)
-            items.append(self._item(p, bits, packed is None and not small, _core.Policy.lead(float(group["lr"]), common)))
+            items.append(self._item(p, bits, packed is None and not small, _core.Policy.lead(rate_of[id(p)], common)))
             params.append(id(p))
         return dict(zip(params, _core.Policy(items).start(self._bytes(numel)), strict=True))
 
     def admit(self, p: Tensor, groups: list[dict[str, Any]], widths: _Widths, state: dict[Any, Any]) -> tuple[int, int]:
         """Widths of a parameter that this step gives its first state, beside those that have theirs."""
-        if self._opening is None:
-            self._opening = self._start(groups, widths, state)
+        if self._opening is None or id(p) not in self._opening:
+            self._opening = self._start(groups, widths, state, lambda q: q is p or q.grad is not None)
         return self._opening[id(p)]
 
-    def fresh(self, p: Tensor, groups: list[dict[str, Any]], widths: _Widths) -> tuple[int, int]:
-        """Widths of a parameter, were none with a state here."""
-        if self._fresh is None:
-            self._fresh = self._start(groups, widths, {})
-        return self._fresh[id(p)]
+    @contextlib.contextmanager
+    def loading(self, groups: list[dict[str, Any]], given: list[Tensor], widths: _Widths) -> Iterator[None]:
+        """Inside, ``loaded()`` says widths of the parameters that are given a state, whose groups these are, and no other has one."""
+        ids = {id(p) for p in given}
+        self._loading = self._start(groups, widths, {}, lambda p: id(p) in ids) if any(g["state_bits"] == "auto" for g in groups) else {}
+        try:
+            yield
+        finally:
+            self._loading = None
+
+    def loaded(self, p: Tensor) -> tuple[int, int]:
+        assert self._loading is not None
+        return self._loading[id(p)]
 
     def forget(self, optimizer: torch.optim.Optimizer) -> None:
         """Parameters or groups have changed."""
         self.hold(optimizer)
-        self.core = self._fresh = self._opening = None
+        self.core = self._opening = None
         self._places, self._group, self._changed = {}, None, True
 
     def reload(self) -> None:
         """States and groups are those of another optimizer."""
-        self.core = self._fresh = self._opening = None
+        self.core = self._opening = None
         self._places, self._group, self._changed = {}, None, False
 
     def set_budget(self, optimizer: torch.optim.Optimizer, budget_bits: float) -> None:
         budget = _budget(budget_bits)
         core = self.ensure(optimizer)  # first: where it is made anew it takes the budget over that groups have
-        self.budget, self._fresh = budget, None
+        self.budget = budget
         for group in optimizer.param_groups:
             if group.get("policy") is not None:
                 group["policy"] = [budget, *group["policy"][1:]]
@@ -195,7 +209,6 @@ class Policy:
         self._changed = False
         self.core, self.numbers = core, numbers
         self.followers = [i for i, t in enumerate(items) if t[5]]
-        self._shares = self._shares_of(groups)
 
     @staticmethod
     def _set(core: _core.Policy, i: int, kept: tuple[int, ...], name: str) -> None:
@@ -245,7 +258,7 @@ class Policy:
             return 0
         due = self.followers[first:end]
         if due:
-            taken = self._visit(core, due, settings, jobs, tensors)
+            taken = self._visit(core, due, optimizer.param_groups, settings, jobs, tensors)
         self.tick = 0 if plans else self.tick + 1
         if plans:
             core.plan(self._bytes(self.numel))
@@ -272,7 +285,9 @@ class Policy:
         else:
             self._group["policy"][2] = self.tick
 
-    def _visit(self, core: _core.Policy, due: list[int], settings: list[tuple[Any, ...]], jobs: list[Any], tensors: list[tuple[Any, ...]]) -> int:
+    def _visit(
+        self, core: _core.Policy, due: list[int], groups: list[dict[str, Any]], settings: list[tuple[Any, ...]], jobs: list[Any], tensors: list[tuple[Any, ...]]
+    ) -> int:
         seen: list[tuple[int, int]] = []
         for item in due:
             at = number = self.numbers[item]  # where all have gradients
@@ -282,7 +297,7 @@ class Policy:
                 seen.append((item, at))
         stats = _core.Optim.look(settings, [tensors[at] for _, at in seen], [jobs[at].held.part.total for _, at in seen])
         taken, rates = 0, [s[0] for s in settings]
-        common = self._common(rates, self._shares)
+        common = self._common(groups, rates)
         if self.reduce is not None or any(jobs[at].ranks is not None for _, at in seen):
             sums = torch.frombuffer(stats, dtype=torch.int64).view(len(seen), _SUMS) if seen else torch.empty((0, _SUMS), dtype=torch.int64, device="cpu")
             taken = _sharded.add_up([(jobs[at].ranks, row) for (_, at), row in zip(seen, sums, strict=True)])
@@ -331,7 +346,7 @@ class Policy:
         return self.shared_bytes + len(self.numbers) * self.item_bytes if self.numbers else 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "core": None, "reduce": None, "_places": {}, "_group": None}
+        return {**self.__dict__, "core": None, "reduce": None, "_places": {}, "_group": None, "_opening": None}  # the last by id()
 
     def report(self, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
         core = self.ensure(optimizer)

@@ -247,7 +247,10 @@ rates_are_octaves(void **state)
     assert_int_equal(ckp_policy_rate(0x1p-9, 0x1p-12), 3 * 256);
     assert_int_equal(ckp_policy_rate(0x1p-12, 0x1p-9), -3 * 256);
     assert_in_range(ckp_policy_rate(1e-3, 1e-4), 849, 852);
-    assert_int_equal(ckp_policy_rate(0.0, 1e-3), 0);
+    assert_int_equal(ckp_policy_rate(0.0, 1e-3), -8 * 256);
+    assert_int_equal(ckp_policy_rate(1e-30, 1e-3), -8 * 256);
+    assert_int_equal(ckp_policy_rate(1e30, 1e-3), 8 * 256);
+    assert_int_equal(ckp_policy_rate(-1e-3, 1e-3), 0);
     assert_int_equal(ckp_policy_rate(1e-3, 0.0), 0);
     assert_int_equal(ckp_policy_rate(INFINITY, 1e-3), 0);
     assert_int_equal(ckp_policy_rate(NAN, 1e-3), 0);
