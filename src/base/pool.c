@@ -25,7 +25,6 @@ typedef struct worker {
     ckpi_pool *pool;
     pthread_t thread;
     unsigned id;           /* 1 and up; 0 is the caller */
-    atomic_int cpu;        /* processor that it was last seen on; -1: none */
 } worker;
 
 struct ckpi_pool {
@@ -33,7 +32,6 @@ struct ckpi_pool {
     unsigned threads;      /* workers + the caller */
     bool low_priority;
     worker *workers;       /* threads - 1 of them */
-    atomic_int caller_cpu;
 
     pthread_mutex_t lock;  /* guards all below but next */
     pthread_cond_t wake;   /* workers: a job opened, or quit */
@@ -109,7 +107,6 @@ start_workers(ckpi_pool *p, unsigned wanted)
     for (unsigned i = 0; i < wanted; i++) {
         worker *w = &p->workers[i];
         *w = (worker){.pool = p, .id = i + 1};
-        atomic_init(&w->cpu, -1);
         if (ckpi_thread_start(&w->thread, worker_main, w) != 0)
             break;
         (void)pthread_setname_np(w->thread, "ckpress");
@@ -136,7 +133,6 @@ ckpi_pool_new(ckpi_pool **out, unsigned threads, bool low_priority, ckp_error *e
     p->threads = 1;
     p->low_priority = low_priority;
     p->workers = workers;
-    atomic_init(&p->caller_cpu, -1);
     /* None of these can fail with default attributes on Linux. */
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
@@ -220,72 +216,4 @@ ckpi_pool_cpu_seconds(const ckpi_pool *p)
             seconds += (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
     }
     return seconds;
-}
-
-static atomic_int *
-cpu_of(ckpi_pool *p, unsigned id)
-{
-    return id == 0 ? &p->caller_cpu : &p->workers[id - 1].cpu;
-}
-
-/* Whether one of the first `n` threads is there. */
-static bool
-taken(ckpi_pool *p, unsigned n, int cpu)
-{
-    for (unsigned i = 0; i < n; i++)
-        if (atomic_load_explicit(cpu_of(p, i), memory_order_relaxed) == cpu)
-            return true;
-    return false;
-}
-
-/* From the next one on: all processes of a machine have a first processor. */
-static int
-free_cpu(ckpi_pool *p, const cpu_set_t *allowed, int here)
-{
-    for (int i = 1; i < CPU_SETSIZE; i++) {
-        const int cpu = (here + i) % CPU_SETSIZE;
-        if (CPU_ISSET((size_t)cpu, allowed) && !taken(p, p->threads, cpu))
-            return cpu;
-    }
-    return -1;
-}
-
-/* Sets of more processors than cpu_set_t has bits for are an error, and nobody moves: there are others to run on. */
-static bool
-move_to(int cpu, const cpu_set_t *allowed)
-{
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET((size_t)cpu, &one);
-    if (sched_setaffinity(0, sizeof one, &one) != 0)
-        return false;
-    /* It may have waited there for its time: somebody who has set another mask meanwhile is to have it. */
-    cpu_set_t now;
-    if (sched_getaffinity(0, sizeof now, &now) != 0 || CPU_EQUAL(&now, &one))
-        (void)sched_setaffinity(0, sizeof *allowed, allowed);
-    return true;
-}
-
-int
-ckpi_pool_spread(ckpi_pool *p, unsigned id)
-{
-    if (!p->low_priority || p->threads == 1)
-        return -1;
-    const int here = sched_getcpu();
-    cpu_set_t allowed;
-    atomic_store_explicit(cpu_of(p, id), here, memory_order_relaxed);
-    /* of two the one with the higher number moves */
-    if (here < 0 || !taken(p, id, here) || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        return -1;
-    const int cpu = free_cpu(p, &allowed, here);
-    if (cpu < 0 || !move_to(cpu, &allowed))
-        return -1;
-    atomic_store_explicit(cpu_of(p, id), cpu, memory_order_relaxed);
-    return cpu;
-}
-
-void
-ckpi_pool_unspread(ckpi_pool *p, unsigned id)
-{
-    atomic_store_explicit(cpu_of(p, id), -1, memory_order_relaxed);
 }

@@ -18,13 +18,6 @@ void ckpi_pool_free(ckpi_pool *p);
 unsigned ckpi_pool_threads(const ckpi_pool *p);
 CKP_MUST_USE ckp_status ckpi_pool_run(ckpi_pool *p, size_t count, ckpi_job_fn fn, void *user, ckp_error *err);
 unsigned ckpi_cpu_count(void);
-/*
- * Between two pieces of a job, in a pool of the lowest priority: a thread that shares its processor with another one of the pool goes to one that has none of them, and
- * may be moved again by the scheduler, which by itself leaves them where they are: beside what has the usual priority they weigh nothing. Two threads
- * on one processor of two, beside a training on both, took two to four times as long as one on each. Returns the processor; -1: it stays.
- */
-int ckpi_pool_spread(ckpi_pool *p, unsigned id);
-void ckpi_pool_unspread(ckpi_pool *p, unsigned id);      /* has no more to do */
 /* CPU seconds used by the pool's own threads (not the caller's) since it was made. */
 double ckpi_pool_cpu_seconds(const ckpi_pool *p);
 #endif

@@ -72,15 +72,6 @@ ckpi_ctx_bytes(const ckpi_ctx *ctx)
     return n;
 }
 
-unsigned
-ckpi_ctx_worker(const ckpi_ctx *ctx, const ckpi_scratch *ws)
-{
-    unsigned i = 0;
-    while (i + 1 < ctx->workers && ctx->ws[i] != ws)
-        i++;
-    return i;
-}
-
 /* One parallel run: the failure with the lowest index wins, so that errors do not depend on timing more than they must. */
 typedef struct run_job {
     ckpi_ctx *ctx;

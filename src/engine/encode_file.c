@@ -246,8 +246,7 @@ static ckp_status
 take_part(void *user, size_t index, ckpi_scratch *ws, ckp_error *unused)
 {
     flow *f = user;
-    const unsigned worker = ckpi_ctx_worker(f->ctx, ws);
-    const bool caller = worker == 0;
+    const bool caller = ws == f->ctx->ws[0];
     size_t g = 0;
     ckp_error err;
 
@@ -262,14 +261,12 @@ take_part(void *user, size_t index, ckpi_scratch *ws, ckp_error *unused)
             continue;
         }
         pthread_mutex_unlock(&f->lock);
-        (void)ckpi_pool_spread(f->ctx->pool, worker);
         ckpi_error_clear(&err);
         const ckp_status st = do_part(f, what, g, ws, &err);
         pthread_mutex_lock(&f->lock);
         note_part(f, what, g, st, &err);
     }
     pthread_mutex_unlock(&f->lock);
-    ckpi_pool_unspread(f->ctx->pool, worker);
     return CKP_OK;
 }
 

@@ -39,7 +39,5 @@ uint64_t ckpi_ctx_bytes(const ckpi_ctx *ctx);
  * Runs fn for each index on the pool; the first failure (by index) is returned and later indices are skipped.
  */
 typedef ckp_status (*ckpi_task_fn)(void *user, size_t index, ckpi_scratch *ws, ckp_error *err);
-/* Number of the thread that has this scratch. */
-unsigned ckpi_ctx_worker(const ckpi_ctx *ctx, const ckpi_scratch *ws);
 CKP_MUST_USE ckp_status ckpi_ctx_run(ckpi_ctx *ctx, size_t count, ckpi_task_fn fn, void *user, ckp_error *err);
 #endif

@@ -237,35 +237,6 @@ workers_are_low_and_take_no_signals(void **state)
     pthread_barrier_destroy(&l.barrier);
 }
 
-/* A thread plays two workers: the second is where the first is, and goes elsewhere; what it may run on is not narrower afterwards. */
-static void
-low_threads_go_apart(void **state)
-{
-    (void)state;
-    cpu_set_t before, after;
-    ckpi_pool *p;
-    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-    assert_ok(ckpi_pool_new(&p, 2, false, NULL));
-    assert_true(ckpi_pool_spread(p, 0) == -1 && ckpi_pool_spread(p, 1) == -1);   /* others are the scheduler's */
-    ckpi_pool_free(p);
-    assert_ok(ckpi_pool_new(&p, 2, true, NULL));
-    int to = -1;
-    for (int i = 0; i < 100 && to < 0 && CPU_COUNT(&before) > 1; i++) {            /* the scheduler may move it between the two calls */
-        ckpi_pool_unspread(p, 1);
-        assert_int_equal(ckpi_pool_spread(p, 0), -1);                              /* the first stays */
-        const int here = sched_getcpu();
-        to = ckpi_pool_spread(p, 1);
-        assert_true(to < 0 || (to != here && CPU_ISSET((size_t)to, &before)) || i < 99);
-    }
-    assert_true(to >= 0 || CPU_COUNT(&before) == 1);
-    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
-    assert_true(CPU_EQUAL(&before, &after));
-    ckpi_pool_unspread(p, 0);
-    ckpi_pool_unspread(p, 1);
-    assert_int_equal(ckpi_pool_spread(p, 1), -1);                                  /* nobody else is anywhere */
-    ckpi_pool_free(p);
-}
-
 static void
 zero_means_all_processors(void **state)
 {
@@ -311,7 +282,6 @@ main(void)
         cmocka_unit_test(no_threads_no_deadlock),
         cmocka_unit_test(cpu_seconds_grow),
         cmocka_unit_test(workers_are_low_and_take_no_signals),
-        cmocka_unit_test(low_threads_go_apart),
         cmocka_unit_test(zero_means_all_processors),
         cmocka_unit_test(failing_allocations),
     };
