@@ -68,9 +68,9 @@ typedef struct ckp_policy {
 } ckp_policy;
 
 /**
- * How a learning rate compares with the one that most parameters have: log2, in parts of 256, from -8 to 8 octaves; -8 for a rate of 0; 0 where there is none to compare
- * with (`common` not between 2^-100 and 2^100), or lr is none. A step of the
- * grid moves a weight in proportion, and what that costs grows with its square: where rates differ, scores do by twice as much.
+ * How a learning rate compares with the one that most parameters have: log2, in parts of 256, limited to 8 octaves either way. A rate of 0 is the lowest; without one to compare with
+ * (`common` not between 2^-100 and 2^100), or for an lr that is none (negative, NaN, above 2^100), it is 0. A step of the grid moves a weight in proportion to the rate, and
+ * what that costs grows with the square: where rates differ, scores do by twice as much.
  */
 CKP_API int32_t ckp_policy_rate(double lr, double common);
 /** Levels above the others' that a tensor of this rate starts with. */
