@@ -219,7 +219,7 @@ const cli_command cli_cmd_salvage = {
     .text = "Reads every whole chunk and writes whole tensors to DIR/salvaged.safetensors and parts of broken ones, named NAME[first:last],\n"
             "to DIR/salvaged-parts.safetensors. DIR is --output, else FILE's name with .salvaged. Nothing that fails its hash is written.\n"
             "Tensors that are not whole are listed; -v lists all. The exit code is 0 only if all is whole. A delta needs its bases: those of RUN@STEP\n"
-            "are found in the run, a file's are named by --base, nearest first.\n"
+            "are found in the run, a file's are named by --base, nearest first. They may be damaged too.\n"
             "\n"
             "  ckpress salvage cut.ckp -o saved\n"
             "  ckpress salvage runs/gpt@12000",

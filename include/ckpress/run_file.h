@@ -61,6 +61,7 @@ CKP_MUST_USE CKP_API ckp_status ckp_checkpoint_export(ckp_checkpoint *ck, const 
  * salvaged.safetensors, parts of broken ones to salvaged-parts.safetensors (named NAME[first:last]), and so what one shard of several holds of a
  * tensor (a box: NAME[first:last,first:last]). Elements of a dtype that safetensors does not know are written as bytes, under NAME@dtype.
  * fn gets a line a tensor: whole, or which ranges.
+ * @param bases  those of a delta, nearest first; they may be damaged too, and what was predicted from chunks that they lost is lost.
  */
 CKP_MUST_USE CKP_API ckp_status ckp_salvage(const char *in, const char *const *bases, size_t n_bases, const char *out, bool replace,
                                             void (*fn)(void *user, const char *tensor, uint64_t have, uint64_t of), void *user,

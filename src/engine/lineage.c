@@ -209,20 +209,51 @@ check_kinds(const ckpi_lineage *c, ckp_error *err)
     return CKP_OK;
 }
 
-static ckp_status
-check_bases(const ckpi_lineage *c, ckp_error *err)
+static bool
+has_base(const ckpi_lineage *c, size_t l, const ckpi_chunk *k)
 {
-    for (size_t l = 0; l < c->n; l++)
+    const ckpi_chunk *like = k->flags & CKPI_CHUNK_USES_BASE ? ckpi_lineage_like(c, l + 1, k, NULL) : NULL;
+    return !(k->flags & CKPI_CHUNK_USES_BASE) || (like != NULL && like->quant != CKPI_QUANT_CLUSTER);
+}
+
+/* What was predicted from chunks that are lost is lost too. */
+static ckp_status
+leave_out_orphans(ckpi_lineage *c, size_t l, ckp_error *err)
+{
+    ckpi_level *v = &c->level[l];
+    bool *keep = ckpi_calloc(v->f->n_chunks, sizeof *keep);
+
+    if (keep == NULL)
+        return ckpi_fail(err, CKP_ENOMEM, "no memory for %zu chunks", v->f->n_chunks);
+    for (size_t i = 0; i < v->f->n_chunks; i++)
+        keep[i] = has_base(c, l, &v->f->chunk[i]);
+    ckpi_fmt_keep_chunks(v->f, keep);
+    free(keep);
+    free(v->key);
+    v->key = NULL;
+    return index_level(v, err);
+}
+
+/* From the bottom up: whatever a level loses, the next one may have used. */
+static ckp_status
+check_bases(ckpi_lineage *c, ckp_error *err)
+{
+    for (size_t l = c->n; l-- > 0;) {
+        if (l + 1 < c->n && c->level[l + 1].f->partial) {
+            const ckp_status st = leave_out_orphans(c, l, err);
+            if (st != CKP_OK)
+                return st;
+        }
         for (size_t i = 0; i < c->level[l].f->n_chunks; i++) {
             const ckpi_chunk *k = &c->level[l].f->chunk[i];
-            const ckpi_chunk *like = k->flags & CKPI_CHUNK_USES_BASE ? ckpi_lineage_like(c, l + 1, k, NULL) : NULL;
-            if (!(k->flags & CKPI_CHUNK_USES_BASE) || (like != NULL && like->quant != CKPI_QUANT_CLUSTER))
+            if (has_base(c, l, k))
                 continue;
             ckp_status st = ckpi_fail_at(err, CKP_ECORRUPT, k->offset, "a chunk predicts from a base that has no like chunk");
             ckpi_fail_tensor(err, c->level[l].f->table->rec[k->piece[0].tensor].name);
             ckpi_fail_file(err, ckpi_reader_name(c->level[l].f->r));
             return st;
         }
+    }
     return CKP_OK;
 }
 

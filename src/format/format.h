@@ -142,6 +142,7 @@ typedef struct ckpi_fmt_file {
     ckpi_errrec *errs; size_t n_errs;
     ckpi_id content, index_hash;
     uint64_t length;
+    bool partial;                /* salvaged: chunks may be missing, and content is not known */
     void *priv;
 } ckpi_fmt_file;
 
@@ -180,4 +181,6 @@ void ckpi_fmt_stream_free(ckpi_fmt_stream *s);
  * records. Its front must be whole, or `ref` must store its table; without ref, chunks that use a base are left out. Takes r, also on failure. *skipped: damaged places.
  */
 CKP_MUST_USE ckp_status ckpi_fmt_salvage(ckpi_fmt_file **out, ckpi_reader *r, const ckpi_fmt_file *ref, uint64_t *skipped, ckp_error *err);
+/* Leaves out the chunks that are not to be kept: those whose base is lost. The file is partial then. */
+void ckpi_fmt_keep_chunks(ckpi_fmt_file *f, const bool *keep);
 #endif

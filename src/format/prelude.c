@@ -130,8 +130,9 @@ ckpi_prelude_resolve(ckpi_prelude *p, const ckpi_fmt_file *ref, ckp_error *err)
 {
     if (p->table != NULL)
         return CKP_OK;
-    if (ref->table == NULL || !ckpi_id_is_zero(ref->info.table_content) || !ckpi_id_eq(ref->content, p->info.table_content) ||
-        !ckpi_id_eq(ref->table_id, p->front.table)) {
+    /* what is left of a damaged file cannot say what it is, but its table can */
+    const bool named = ref->partial || ckpi_id_eq(ref->content, p->info.table_content);
+    if (ref->table == NULL || !ckpi_id_is_zero(ref->info.table_content) || !named || !ckpi_id_eq(ref->table_id, p->front.table)) {
         char want[33], found[33];
         ckpi_id_hex(p->info.table_content, want);
         ckpi_id_hex(ref->content, found);

