@@ -20,7 +20,7 @@ def floats(metrics: Mapping[str, float]) -> dict[str, float]:
     out: dict[str, float] = {}
     for name, value in metrics.items():
         try:
-            out[str(name)] = float(value)
+            out[str(name)] = float(value.detach() if hasattr(value, "detach") else value)  # of a loss that has a gradient torch would warn
             str(name).encode()
         except (TypeError, ValueError, OverflowError, RuntimeError) as e:  # a tensor of many elements is a RuntimeError
             raise make(InvalidError, f"metrics: {name!r} must be a number ({e})") from None

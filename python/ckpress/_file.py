@@ -98,6 +98,9 @@ def _in_run(name: str, storage: Stored = None) -> tuple[str | Store, int] | None
         url, number = run_and_step(name)
         where = run_place(url, storage)
         if isinstance(where, Store):
+            whole = run_place(name, storage) if number >= 0 else where
+            if whole is not where and isinstance(whole, Store) and whole.is_run():  # its own name ends so
+                return whole, -1
             return where, number
         name = os.fspath(local(name))
     if os.path.isdir(name):

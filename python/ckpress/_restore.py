@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import functools
 import random
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -20,9 +21,17 @@ from ._names import strip_wrappers
 from ._plan import Plan, elements_share, memory_of
 from ._tensors import finish
 from ._views import is_ndarray, is_torch_tensor, numpy_module, torch_module
-from .errors import CorruptError, InvalidError, make, mismatch
+from .errors import CorruptError, FormatError, InvalidError, make, mismatch
 
 LAYOUT = 1  # of a run's trees, as Checkpointer writes them
+
+#: State that optimizers of torch and of ckpress.torch keep for each element of a parameter. A parameter of a module is compared with what was saved of it; of one that is of
+#: none, these are all that says of which shape it was. Optimizers of others may mean something else by them.
+_OF_EACH_ELEMENT = frozenset(
+    ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "acc_delta", "sum", "prev", "step_size", "ax")
+    + ("exp_avg_code", "exp_avg_sq_code", "momentum_buffer_code")
+)
+_LOOSE = re.compile(r"group[0-9]+\.[0-9]+")  # Context.optimizer_names: a parameter of no module here
 
 
 def kind_of(obj: Any) -> str:
@@ -136,7 +145,8 @@ class Restorer:
         why = _layout_differs(obj, kind, raw, saved_class is not None) if other and raw is not None else None
         if why is not None:
             was = saved_class or "an unknown class"
-            self.plan.mismatched.append(f"{name} (saved from {was}, here is {class_of(obj)}: {why}; left out, with strict=False, it starts anew)")
+            other_way = f"; its load_state_dict() takes load(...)[{name!r}]" if hasattr(obj, "ckpress_take") and str(saved_class).startswith("torch.optim.") else ""
+            self.plan.mismatched.append(f"{name} (saved from {was}, here is {class_of(obj)}: {why}{other_way}; left out, with strict=False, it starts anew)")
             return
         getattr(self, f"_{kind}")(name, obj, raw)
         if kind == "optimizer" and other and raw is not None:
@@ -219,17 +229,25 @@ class Restorer:
         if known and known.isdisjoint(n for group in names for n in group):  # with strict=False it would lose all that it has
             self.plan.mismatched.append(f"{name} (none of its parameters was saved: {_an(known)} there, {_an(names[0])} here; name the modules that they are of)")
             return
+        loose = [n for group in names for n in group if n not in known and _LOOSE.fullmatch(n)]
+        gone = known.difference(n for group in names for n in group)
+        if loose and gone:  # most likely the same parameters, of a module that was not named: their state would be lost
+            self.plan.mismatched.append(f"{name} (its parameter {_an(loose)} is of no module here, and {_an(gone)} was saved: name the modules that they are of)")
+            return
         for g, (live, saved) in enumerate(zip(names, groups)):
             self.plan.names(live, saved["params"], f"{name}.param_groups[{g}]")
         state: dict[Any, Any] = {}
         others = self.plan.fresh(raw.get("other", {}))
         own = hasattr(optimizer, "ckpress_take")  # ckpress.torch's: codes are read beside the live state, and taken at the end
+        known_state = own or type(optimizer).__module__.startswith("torch.optim.")
         for param_names, group in zip(names, optimizer.param_groups):
             for key, param in zip(param_names, group["params"]):
-                if key in raw["state"]:
+                if key in raw["state"] and (not known_state or self._of_its_shape(param, raw["state"][key], f"{name}/{key}")):
                     live = {} if own else optimizer.state.get(param, {})
                     state[param] = self._param_state(live, param, group, raw["state"][key], f"{name}/{key}")
         for group, saved in zip(optimizer.param_groups, groups):
+            if own:
+                _tell_widths(name, group, saved)
             self._group(group, {k: v for k, v in saved.items() if k != "params"}, name)
         # After the groups: ckpress.torch's take codes by the widths that their groups ask for.
         self.plan.final(lambda: self._set_state(optimizer, state, others()))
@@ -243,6 +261,17 @@ class Restorer:
         optimizer.state.clear()
         optimizer.state.update(made)
         optimizer.state.update(others)
+
+    def _of_its_shape(self, param: Any, saved: dict[str, Any], label: str) -> bool:
+        """Whether state fits its parameter: where torch's takes any shape, the next step fails; and ckpress.torch's are taken after all else is written."""
+        for key, value in saved.items():
+            if not (isinstance(value, Leaf) and key in _OF_EACH_ELEMENT and _strided(param)):
+                continue
+            shape = self.plan.infos[value.index]["shape"]
+            if shape != tuple(param.shape):
+                self.plan.mismatched.append(f"{label} ({key} of shape {list(shape)} saved, the parameter here is {list(param.shape)})")
+                return False
+        return True
 
     def _param_state(self, live: dict[str, Any], param: Any, group: dict[str, Any], saved: dict[str, Any], label: str) -> dict[str, Any]:
         out: dict[str, Any] = {}
@@ -428,6 +457,14 @@ def _layout_differs(obj: Any, kind: str, raw: Any, known: bool) -> str | None:
     return None
 
 
+def _tell_widths(name: str, group: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+    """State comes in the widths that it was saved in, whatever the constructor was given."""
+    there, here = (tuple(bits) if isinstance(bits, (list, tuple)) else bits for bits in (saved.get("state_bits"), group.get("state_bits")))
+    if there != here and there is not None:
+        way = "to change them: new.load_state_dict(old.torch_state_dict())"
+        warnings.warn(f"ckpress: {name}: goes on with the checkpoint's state_bits={there!r}, not {here!r} as given here ({way})", RuntimeWarning, stacklevel=7)
+
+
 def _an(names: Iterable[str]) -> str:
     return repr(next(iter(sorted(names)), None))
 
@@ -491,7 +528,7 @@ def planned(ck: Any, objects: dict[str, Any], strict: bool, values: dict[str, An
         rng: global random states, too.
 
     Raises:
-        CorruptError: no Checkpointer has written it. MismatchError: other ranks than these.
+        FormatError: no Checkpointer has written it. MismatchError: other ranks than these.
     """
     nodes = ck.tree()
     raw: Any = parse(nodes, len(ck)) if nodes else None
@@ -500,7 +537,8 @@ def planned(ck: Any, objects: dict[str, Any], strict: bool, values: dict[str, An
         kinds, done, layout = dict(meta["kinds"]), raw["step"], meta["layout"]
         classes = dict(meta.get("classes", {}))  # early checkpoints note none
     except (TypeError, KeyError, ValueError):
-        raise make(CorruptError, f"{ck.info()['name']}: was not saved by a Checkpointer") from None
+        text = "was not saved by a Checkpointer, which notes what goes where (a file that was imported?): take it with load(), and give each object its part by load_state_dict()"
+        raise make(FormatError, f"{ck.info()['name']}: {text}") from None
     if layout != LAYOUT or type(done) is not int:
         raise make(CorruptError, f"{ck.info()['name']}: a tree of layout {layout!r}, known is {LAYOUT}")
     check_writers(meta, ck.info(), talk, division)

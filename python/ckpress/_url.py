@@ -351,6 +351,12 @@ class Store:
             raise FileNotFoundError("no such object")
         return int(info["size"])
 
+    def is_run(self) -> bool:
+        try:
+            return self.stat("run.json") >= 0
+        except FileNotFoundError:
+            return False
+
     def get(self, key: str, offset: int, n: int) -> bytes:
         def read(fs: Any) -> bytes:
             data: bytes = fs.cat_file(self._path(key), start=offset, end=offset + n)

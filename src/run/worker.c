@@ -357,17 +357,28 @@ give_up(ckp_run *run, ckpi_attempt *a, ckp_status st, ckp_error *err)
     return st;
 }
 
+static void
+warn_of_bytes(ckp_run *run)
+{
+    (void)snprintf(run->stats.warning, sizeof run->stats.warning,
+                   "the run takes more than max_bytes (%llu): the newest checkpoint stays, and all that it is a difference to, back to the last key; a smaller key_every makes less of it",
+                   (unsigned long long)run->rules.max_bytes);
+}
+
 /* Old checkpoints go only after the new one is committed. What stops that (damage elsewhere in the run) does not make this save a
    failed one: it is a warning in the statistics. */
 static void
 retain(ckp_run *run)
 {
+    ckpi_retained done = {0};
     ckp_error e;
 
     ckpi_error_clear(&e);
-    const ckp_status st = ckpi_store_retain(run->store, &run->rules, NULL, &e);
+    const ckp_status st = ckpi_store_retain(run->store, &run->rules, run->rules.max_bytes != 0 ? &done : NULL, &e);
     (void)pthread_mutex_lock(&run->mutex);
     (void)snprintf(run->stats.warning, sizeof run->stats.warning, "%.255s", st != CKP_OK ? e.text : run->model_lost);
+    if (run->stats.warning[0] == '\0' && done.left_bytes > run->rules.max_bytes)
+        warn_of_bytes(run);
     if (run->stats.warning[0] == '\0')
         warn_of_rate(run);
     (void)pthread_mutex_unlock(&run->mutex);

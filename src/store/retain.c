@@ -203,6 +203,7 @@ count(const ckpi_entries *e, ckpi_retained *done)
     for (size_t i = 0; i < e->n; i++) {
         done->points += is_point(&e->v[i]) && e->v[i].keep == CKPI_KEEP_POINT;
         done->bases += e->v[i].keep == CKPI_KEEP_BASE;
+        done->left_bytes += e->v[i].keep != CKPI_KEEP_NO ? e->v[i].bytes : 0;
     }
 }
 

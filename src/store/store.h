@@ -234,7 +234,7 @@ CKP_MUST_USE ckp_status ckpi_retention_mark(ckpi_entries *e, const ckpi_retentio
 
 typedef struct ckpi_retained {
     size_t points, bases, deleted;
-    uint64_t freed_bytes;
+    uint64_t freed_bytes, left_bytes;
 } ckpi_retained;
 
 /*

@@ -130,3 +130,54 @@ def test_stop_in_the_middle(path):
     with pytest.raises(KeyboardInterrupt):
         ckpress.save(path, {"t": torch.randn(8_000_000)}, progress=progress)
     assert seen and not list(path.parent.iterdir())
+
+
+def _steps(run):
+    return sorted(p for p in run.iterdir() if p.name.startswith("step-"))
+
+
+def _saved(run, steps):
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        for step in range(1, steps + 1):
+            ck.save(step, state={"w": torch.arange(5000.0).sin() + step * 1e-4}, wait=True)
+
+
+def _move_away(path, to):
+    path.rename(to)
+    path.symlink_to(to)
+
+
+def test_a_linked_checkpoint_is_not_followed_and_not_forgotten(tmp_path):
+    """Somebody has moved the newest to another disk: a restore says so, and its bases stay."""
+    run, away = tmp_path / "run", tmp_path / "away"
+    _saved(run, 4)
+    newest = _steps(run)[-1]
+    _move_away(newest, away)
+    state = {"w": torch.zeros(5000)}
+    with ckpress.Checkpointer(run, rng=False, keep_last=1, final_on_close=False) as ck:
+        with pytest.warns(RuntimeWarning, match="a symbolic link in the place"):
+            assert ck.restore(state=state) == 3
+        with pytest.warns(RuntimeWarning, match="nothing is deleted while"):
+            ck.save(9, state=state, key=True, wait=True)
+    assert [(row.step, row.fate) for row in ckpress.repair(run).checkpoints] == [(4, "left")]
+    newest.unlink()
+    away.rename(newest)
+    assert all(row.health == "ok" for row in ckpress.list_run(run)) and len(ckpress.list_run(run)) == 5
+
+
+def test_a_run_whose_checkpoints_are_all_linked_is_no_new_one(tmp_path):
+    run = tmp_path / "run"
+    _saved(run, 2)
+    for i, path in enumerate(_steps(run)):
+        _move_away(path, tmp_path / str(i))
+    with ckpress.Checkpointer(run, rng=False, final_on_close=False) as ck, pytest.raises(ckpress.NotFoundError, match="links are not followed"):
+        ck.restore(state={"w": torch.zeros(5000)})
+    with pytest.raises(ckpress.CorruptError):
+        ckpress.verify(run)
+
+
+def test_a_file_by_a_checkpoints_name(tmp_path):
+    run = tmp_path / "run"
+    _saved(run, 1)
+    (run / "step-00000007-1a2b3c4d").write_bytes(b"what is this")
+    assert [row.health for row in ckpress.list_run(run) if row.step == 7] == ["unsupported: a file in the place of a checkpoint's directory"]

@@ -8,6 +8,7 @@ import signal
 import socket
 
 import ckpress
+import ckpress.torch
 import warnings
 
 import pytest
@@ -507,5 +508,66 @@ def test_saved_by_something_else(tmp_path):
     run = _core.Run(tmp_path, (0, 1.0, 0, 0, 0, {}), 32, (0, 0, 0, None, False, 0), False, 60, None)
     run.save(1, state, False, False, True)
     run.close()
-    with ckpress.Checkpointer(tmp_path) as ck, pytest.raises(ckpress.CorruptError, match="Checkpointer"):
+    with ckpress.Checkpointer(tmp_path) as ck, pytest.raises(ckpress.FormatError, match="Checkpointer"):
         ck.restore(a=1)
+
+
+def _loose(make, *shape):
+    net = nn.Linear(4, 4)
+    extra = nn.Parameter(torch.randn(*shape))
+    return net, extra, make([*net.parameters(), extra])
+
+
+def _go(net, extra, optimizer):
+    optimizer.zero_grad()
+    (net(torch.ones(1, 4)).sum() + extra.sum()).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("make", [ckpress.torch.AdamW, ckpress.torch.SGD, torch.optim.AdamW])
+@pytest.mark.parametrize(("was", "now"), [((20, 40), (30, 40)), ((20, 40), (800,)), ((20,), (30,))])
+def test_a_parameter_of_no_module_of_another_shape(path, make, was, now):
+    """Its state is all that says so; nothing is written before that is seen."""
+    options = {"lr": 0.1, "momentum": 0.9} if make is ckpress.torch.SGD else {"lr": 0.1}
+    net, extra, optimizer = _loose(lambda params: make(params, **options), *was)
+    _go(net, extra, optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with ckpress.Checkpointer(path) as ck:
+            ck.save(1, model=net, optimizer=optimizer)
+    net, extra, optimizer = _loose(lambda params: make(params, **{**options, "lr": 0.5}), *now)
+    _go(net, extra, optimizer)
+    before = [p.detach().clone() for p in net.parameters()]
+    with ckpress.Checkpointer(path, final_on_close=False) as ck, pytest.raises(ckpress.MismatchError, match="the parameter here is"):
+        ck.restore(model=net, optimizer=optimizer)
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters())) and optimizer.param_groups[0]["lr"] == 0.5
+    _go(net, extra, optimizer)
+
+
+def test_an_optimizer_whose_modules_are_not_named(path):
+    """One parameter that is of no module matches; the others' state must not go."""
+    net, extra, optimizer = _loose(torch.optim.AdamW, 2, 2)
+    _go(net, extra, optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with ckpress.Checkpointer(path) as ck:
+            ck.save(1, model=net, optimizer=optimizer)
+    with ckpress.Checkpointer(path, final_on_close=False) as ck, pytest.raises(ckpress.MismatchError, match="name the modules that they are of"):
+        ck.restore(optimizer=optimizer, strict=False)
+    assert len(optimizer.state) == 3
+
+
+def test_widths_that_a_state_brings(path):
+    """They are the checkpoint's, and a constructor that was given others hears of it."""
+    net = nn.Linear(64, 128)
+    optimizer = ckpress.torch.AdamW(net.parameters(), state_bits=4)
+    net(torch.ones(1, 64)).sum().backward()
+    optimizer.step()
+    with ckpress.Checkpointer(path) as ck:
+        ck.save(1, model=net, optimizer=optimizer)
+    other = ckpress.torch.AdamW(net.parameters(), state_bits=8)
+    with ckpress.Checkpointer(path, final_on_close=False) as ck, pytest.warns(RuntimeWarning, match="goes on with the checkpoint's state_bits=4, not 8"):
+        ck.restore(model=net, optimizer=other)
+    wider = ckpress.torch.AdamW(net.parameters(), state_bits=8)
+    wider.load_state_dict(other.torch_state_dict())
+    assert wider.report()["bits"] > 8 > other.report()["bits"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,12 @@ def test_a_metric_that_no_checkpoint_has_deletes_nothing(run):
     assert steps(run) == [10, 20, 30, 40]
     ckpress.prune(run, keep_best="val_loss")
     assert steps(run) == [30, 40]
+
+
+def test_a_limit_that_bases_exceed_is_told_once(tmp_path):
+    """The newest stays, and with it the whole chain: whoever set a limit hears that it is not met."""
+    with ckpress.Checkpointer(tmp_path / "run", rng=False, max_bytes="10kB", final_on_close=False) as ck, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for step in range(1, 5):
+            ck.save(step, state={"w": torch.randn(5000)}, wait=True)
+    assert [str(w.message) for w in told if "max_bytes (10000)" in str(w.message)] == [str(w.message) for w in told] and len(told) == 1

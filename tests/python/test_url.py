@@ -538,3 +538,14 @@ def test_killed_again_and_again(tmp_path):
     assert json.loads((tmp_path / "end.json").read_text()) == json.loads((tmp_path / "whole.json").read_text())
     ckpress.verify(url, level="decode")
     assert all(r.health == "ok" for r in ckpress.list_run(url))
+
+
+def test_a_run_whose_name_ends_like_a_step():
+    """``run@5`` is that run where it is one, as a directory of that name is."""
+    for url, value in (("memory://at/z", 1.0), ("memory://at/z@5", 2.0)):
+        with ckpress.Checkpointer(url, rng=False) as ck:
+            ck.save(5, v={"a": torch.full((2,), value)}, wait=True)
+    assert [float(ckpress.load(f"memory://at/z{end}")["v"]["a"][0]) for end in ("", "@5", "@5@5")] == [1.0, 2.0, 2.0]
+    with ckpress.Checkpointer("memory://at/y", rng=False) as ck:
+        ck.save(5, v={"a": torch.full((2,), 3.0)}, wait=True)
+    assert float(ckpress.load("memory://at/y@5")["v"]["a"][0]) == 3.0

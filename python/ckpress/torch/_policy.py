@@ -95,6 +95,8 @@ class Policy:
 
     def _common(self, groups: list[dict[str, Any]], rates: list[float]) -> float:
         """The learning rate that most elements have, of those that have one; 0: none has."""
+        if len(rates) == 1:
+            return max(0.0, rates[0])
         made_of = [(len(g["params"]), g["state_bits"]) for g in groups]
         if made_of != self._shares_of:  # whoever writes into groups tells nobody
             self._shares = [sum(p.numel() for p in g["params"]) if g["state_bits"] == "auto" else 0 for g in groups]
