@@ -37,23 +37,20 @@ ckpi_survey_close(ckpi_store *s)
 }
 
 /*
- * What has a checkpoint's name and is no directory: somebody has moved a checkpoint and left a link to it, which is not followed (docs/security.md). Passed over in
- * silence it would be a checkpoint lost, and others' base deleted.
+ * A link by a checkpoint's name: somebody has moved it, and links are not followed (docs/security.md). Passed over in silence it would be a
+ * checkpoint lost, and others' base deleted. *is: whether it is one; files of that name are somebody else's.
  */
 static ckp_status
-no_directory(ckpi_store *s, ckpi_entry *e, bool *gone, ckp_error *err)
+linked(ckpi_store *s, ckpi_entry *e, bool *is, ckp_error *err)
 {
-    char why[128];
     ckpi_stat sb;
 
     e->base = SIZE_MAX;
     const ckp_status st = s->fs->ops->stat(s->fs, e->dir, &sb, err);
-    *gone = st == CKP_ENOTFOUND || (st == CKP_OK && sb.is_dir);
-    if (st != CKP_OK || *gone)
-        return *gone ? CKP_OK : st;
-    (void)snprintf(why, sizeof why, "%s in the place of a checkpoint's directory%s", sb.is_link ? "a symbolic link" : sb.is_special ? "a pipe, socket or device" : "a file",
-                   sb.is_link ? ": links are not followed, move the directory back" : "");
-    return ckpi_entry_bad(e, CKPI_HEALTH_UNSUPPORTED, why, err);
+    *is = st == CKP_OK && sb.is_link;
+    if (!*is)
+        return st == CKP_ENOTFOUND ? CKP_OK : st;
+    return ckpi_entry_bad(e, CKPI_HEALTH_UNSUPPORTED, "a symbolic link in the place of a checkpoint's directory: links are not followed, move the directory back", err);
 }
 
 static ckp_status
@@ -64,15 +61,13 @@ read_all(ckpi_store *s, const ckpi_names *names, ckpi_entries *out, ckp_error *e
         return ckpi_fail(err, CKP_ENOMEM, "no memory to list a run");
     for (size_t i = 0; i < names->n; i++) {
         ckpi_entry *e = &out->v[out->n];
-        bool gone = false;
+        bool there = true;
         if (!ckpi_dir_name_parse(names->v[i], &e->step, &e->attempt))
             continue;
         ckpi_dir_name(e->dir, e->step, e->attempt);
         ckpi_lock_keep(s);
-        const ckp_status st = names->is_dir[i] ? ckpi_entry_read(s, e, err) : no_directory(s, e, &gone, err);
-        if (gone)
-            continue;
-        out->n++;
+        const ckp_status st = names->is_dir[i] ? ckpi_entry_read(s, e, err) : linked(s, e, &there, err);
+        out->n += there;
         if (st != CKP_OK)
             return st;
     }

@@ -175,9 +175,3 @@ def test_a_run_whose_checkpoints_are_all_linked_is_no_new_one(tmp_path):
     with pytest.raises(ckpress.CorruptError):
         ckpress.verify(run)
 
-
-def test_a_file_by_a_checkpoints_name(tmp_path):
-    run = tmp_path / "run"
-    _saved(run, 1)
-    (run / "step-00000007-1a2b3c4d").write_bytes(b"what is this")
-    assert [row.health for row in ckpress.list_run(run) if row.step == 7] == ["unsupported: a file in the place of a checkpoint's directory"]
