@@ -249,16 +249,15 @@ class Policy:
         self, optimizer: torch.optim.Optimizer, settings: list[tuple[Any, ...]], jobs: list[Any], tensors: list[tuple[Any, ...]]
     ) -> int:
         """Looks at N/K of the parameters, and codes anew what they ask for; bytes that ranks exchanged for it."""
-        core, taken = self._begun(optimizer), 0
-        if core is None:
+        core = self.core if self.core is not None and self._opening is None else self._begun(optimizer)
+        if core is None or not self.numbers:
             return 0
-        n, plans = len(self.followers), self.tick + 1 == self.every
-        first, end = self.tick * n // self.every, (self.tick + 1) * n // self.every
+        n, tick, every = len(self.followers), self.tick, self.every
+        first, end, plans = tick * n // every, (tick + 1) * n // every, tick + 1 == every
         if first == end and not plans and self._group is not None and self._group["policy"] is not None:  # as most steps of a net of few tensors
-            self.tick += 1
-            self._group["policy"][2] = self.tick
+            self.tick = self._group["policy"][2] = tick + 1
             return 0
-        due = self.followers[first:end]
+        due, taken = self.followers[first:end], 0
         if due:
             taken = self._visit(core, due, optimizer.param_groups, settings, jobs, tensors)
         self.tick = 0 if plans else self.tick + 1
