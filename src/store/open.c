@@ -64,7 +64,7 @@ ckpi_store_enter_write(ckpi_store *s, ckp_error *err)
     if (s->mode != CKPI_STORE_WRITE)
         st = ckpi_fail(err, CKP_EINVAL, "the run is open for reading only");
     else if (s->lost)
-        st = ckpi_fail(err, CKP_EBUSY, "this writer has lost the run's lock");
+        st = ckpi_fail(err, CKP_EBUSY, "this writer has lost the run's lock, another one may hold it: close this one, and open the run again");
     if (st != CKP_OK)
         ckpi_store_leave(s);
     return st;
