@@ -40,7 +40,7 @@ sum_up(const cli_args *a, const ckp_pruned *done)
     cli_note("%llu %s, %s; %llu kept and %llu as bases, %s", (unsigned long long)done->deleted, a->dry_run ? "would go" : "deleted",
              cli_size(&freed, done->freed_bytes), (unsigned long long)done->kept, (unsigned long long)done->bases, cli_size(&left, done->left_bytes));
     if (a->rules.max_bytes != 0 && done->left_bytes > a->rules.max_bytes)
-        cli_note("that is more than %s: the newest stays, and all that it is a difference to; 'ckpress rebase RUN@STEP' makes a key of it",
+        cli_note("that is more than %s: the newest stays, and all that it is a difference to ('ckpress rebase' makes a key of a lossless one)",
                  cli_size(&left, a->rules.max_bytes));
 }
 

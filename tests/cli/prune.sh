@@ -13,6 +13,7 @@ fates() { ckpress prune run "$@" --json -n | python3 -c 'import json, sys; print
 code ckpress prune run --keep-best loss:1 2>&1 | hide | tail -n 1
 steps
 code ckpress verify run --decode
+ckpress prune run --max-bytes 1K -n 2>&1 | grep 'more than'
 code ckpress prune run --max-bytes 1K -q
 steps
 echo "-- refused"
