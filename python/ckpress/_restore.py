@@ -230,7 +230,7 @@ class Restorer:
             self.plan.mismatched.append(f"{name} (none of its parameters was saved: {_an(known)} there, {_an(names[0])} here; name the modules that they are of)")
             return
         loose = [n for group in names for n in group if n not in known and _LOOSE.fullmatch(n)]
-        gone = known.difference(n for group in names for n in group)
+        gone = [n for n in known.difference(n for group in names for n in group) if not _LOOSE.fullmatch(n)]
         if loose and gone:  # most likely the same parameters, of a module that was not named: their state would be lost
             self.plan.mismatched.append(f"{name} (its parameter {_an(loose)} is of no module here, and {_an(gone)} was saved: name the modules that they are of)")
             return
