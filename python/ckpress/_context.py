@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +68,15 @@ def prefixed(prefix: str, *keys: str) -> str:
     return "/".join(p for p in (prefix, *(join((k,)) for k in keys)) if p)
 
 
+def _place(group: int, index: int) -> str:
+    """Names a parameter of an optimizer that is of no module."""
+    return f"group{group}.{index}"
+
+
+def is_place(name: str) -> bool:
+    return re.fullmatch(r"group[0-9]+\.[0-9]+", name) is not None
+
+
 class Context:
     """Names of parameters, for owners of optimizer state.
 
@@ -129,7 +139,7 @@ class Context:
                 elif given is not None and len(given) == len(group):
                     names.append(strip_wrappers(str(given[i])))
                 else:
-                    names.append(f"group{g}.{i}")
+                    names.append(_place(g, i))
             out.append(names)
         flat = [name for names in out for name in names]
         if len(set(flat)) != len(flat):

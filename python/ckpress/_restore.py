@@ -6,13 +6,12 @@ from __future__ import annotations
 import copy
 import functools
 import random
-import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from . import _core, _rng
-from ._context import Context, Entry, is_module, is_optimizer, keeps_more, module_entries
+from ._context import Context, Entry, is_module, is_optimizer, is_place, keeps_more, module_entries
 from ._decode import Leaf, Named, parse
 from ._dtypes import to_torch
 from ._group import Division, Talk, check_writers, too_few
@@ -31,7 +30,6 @@ _OF_EACH_ELEMENT = frozenset(
     ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "acc_delta", "sum", "prev", "step_size", "ax")
     + ("exp_avg_code", "exp_avg_sq_code", "momentum_buffer_code")
 )
-_LOOSE = re.compile(r"group[0-9]+\.[0-9]+")  # Context.optimizer_names: a parameter of no module here
 
 
 def kind_of(obj: Any) -> str:
@@ -229,8 +227,8 @@ class Restorer:
         if known and known.isdisjoint(n for group in names for n in group):  # with strict=False it would lose all that it has
             self.plan.mismatched.append(f"{name} (none of its parameters was saved: {_an(known)} there, {_an(names[0])} here; name the modules that they are of)")
             return
-        loose = [n for group in names for n in group if n not in known and _LOOSE.fullmatch(n)]
-        gone = [n for n in known.difference(n for group in names for n in group) if not _LOOSE.fullmatch(n)]
+        loose = [n for group in names for n in group if n not in known and is_place(n)]
+        gone = [n for n in known.difference(n for group in names for n in group) if not is_place(n)]
         if loose and gone:  # most likely the same parameters, of a module that was not named: their state would be lost
             self.plan.mismatched.append(f"{name} (its parameter {_an(loose)} is of no module here, and {_an(gone)} was saved: name the modules that they are of)")
             return

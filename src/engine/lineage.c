@@ -243,6 +243,7 @@ check_bases(ckpi_lineage *c, ckp_error *err)
             const ckp_status st = leave_out_orphans(c, l, err);
             if (st != CKP_OK)
                 return st;
+            continue;
         }
         for (size_t i = 0; i < c->level[l].f->n_chunks; i++) {
             const ckpi_chunk *k = &c->level[l].f->chunk[i];

@@ -39,15 +39,6 @@ tell(const ckpi_entries *all, void (*fn)(void *user, const ckp_list_entry *e, ck
     }
 }
 
-static uint64_t
-bytes_left(const ckpi_entries *all)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < all->n; i++)
-        sum += all->v[i].keep != CKPI_KEEP_NO ? all->v[i].bytes : 0;
-    return sum;
-}
-
 static ckp_status
 prune(ckpi_store *s, const ckpi_retention *r, bool dry_run, void (*fn)(void *user, const ckp_list_entry *e, ckp_fate fate), void *user,
       ckp_pruned *done, ckp_error *err)
@@ -56,16 +47,15 @@ prune(ckpi_store *s, const ckpi_retention *r, bool dry_run, void (*fn)(void *use
     ckpi_retained n = {0};
 
     ckp_status st = ckpi_store_retain_plan(s, r, &all, &n, err);
-    if (st == CKP_OK) {
+    if (st == CKP_OK)
         tell(&all, fn, user);
-        done->left_bytes = bytes_left(&all);
-    }
     if (st == CKP_OK && !dry_run)
         st = ckpi_store_retain(s, r, &n, err);
     done->kept = n.points;
     done->bases = n.bases;
     done->deleted = n.deleted;
     done->freed_bytes = n.freed_bytes;
+    done->left_bytes = n.left_bytes;
     ckpi_entries_free(&all);
     return st;
 }

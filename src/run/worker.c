@@ -374,6 +374,7 @@ retain(ckp_run *run)
     ckp_error e;
 
     ckpi_error_clear(&e);
+    /* without rules, and nobody to tell, the run is not listed */
     const ckp_status st = ckpi_store_retain(run->store, &run->rules, run->rules.max_bytes != 0 ? &done : NULL, &e);
     (void)pthread_mutex_lock(&run->mutex);
     (void)snprintf(run->stats.warning, sizeof run->stats.warning, "%.255s", st != CKP_OK ? e.text : run->model_lost);

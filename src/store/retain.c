@@ -197,14 +197,19 @@ ckpi_refuse_damage(const ckpi_entries *e, ckp_error *err)
     return CKP_OK;
 }
 
+/* Nothing goes from a run without a restorable point. */
 static void
 count(const ckpi_entries *e, ckpi_retained *done)
 {
+    uint64_t going = 0;
+
     for (size_t i = 0; i < e->n; i++) {
         done->points += is_point(&e->v[i]) && e->v[i].keep == CKPI_KEEP_POINT;
         done->bases += e->v[i].keep == CKPI_KEEP_BASE;
-        done->left_bytes += e->v[i].keep != CKPI_KEEP_NO ? e->v[i].bytes : 0;
+        done->left_bytes += e->v[i].bytes;
+        going += e->v[i].keep == CKPI_KEEP_NO ? e->v[i].bytes : 0;
     }
+    done->left_bytes -= done->points != 0 ? going : 0;
 }
 
 /* What deleting would do. Nothing goes from a run without a restorable point. */
