@@ -1,21 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* xxHash is inlined here and nowhere else: its header-only build is faster for short inputs and needs no library. */
+/* xxHash is inlined here and in hash_avx2.c: its header-only build is faster for short inputs and needs no library. */
 #define XXH_INLINE_ALL
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
 #include "base/alloc.h"
-#include "base/hash.h"
+#include "base/hash_kern.h"
+
+#if CKPI_X86
+/* Shorter ones do not get into the loops that vectors make faster. */
+enum { LONG_INPUT = 1024 };
+
+static bool
+has_avx2(size_t n)
+{
+    return n >= LONG_INPUT && (ckpi_cpu() & CKPI_CPU_AVX2) != 0;
+}
+#endif
 
 uint64_t
 ckpi_hash64(const void *p, size_t n)
 {
+#if CKPI_X86
+    if (has_avx2(n))
+        return ckpi_hash64_avx2(p, n);
+#endif
     return XXH3_64bits(p, n);
 }
 
 ckpi_id
 ckpi_hash128(const void *p, size_t n)
 {
+#if CKPI_X86
+    if (has_avx2(n))
+        return ckpi_hash128_avx2(p, n);
+#endif
     const XXH128_hash_t h = XXH3_128bits(p, n);
     return (ckpi_id){.lo = h.low64, .hi = h.high64};
 }
@@ -85,6 +104,12 @@ ckpi_hasher_reset(ckpi_hasher *h)
 void
 ckpi_hasher_add(ckpi_hasher *h, const void *p, size_t n)
 {
+#if CKPI_X86
+    if (has_avx2(n)) {
+        ckpi_hash_update_avx2(&h->state, p, n);
+        return;
+    }
+#endif
     if (n != 0)
         (void)XXH3_128bits_update(&h->state, p, n);
 }

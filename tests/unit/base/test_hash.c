@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/hash.h"
+#include "base/hash_kern.h"
 #include "harness/check.h"
 #include "harness/failalloc.h"
+#include "harness/guard.h"
 #include "harness/seed.h"
 
 /* Published by xxHash's own sanity tests and computed with xxhsum: XXH3 without seed. */
@@ -40,6 +41,49 @@ streaming_equals_one_shot(void **state)
     }
     ckpi_hasher_free(h);
     ckpi_hasher_free(NULL);
+}
+
+/* In parts that other kernels do not take. */
+static void
+add_in_parts(ckpi_hasher *h, const uint8_t *data, size_t n)
+{
+    enum { PART = 512 };
+    ckpi_hasher_reset(h);
+    for (size_t at = 0; at < n; at += PART)
+        ckpi_hasher_add(h, data + at, n - at < PART ? n - at : PART);
+}
+
+/* By every kernel, between pages that may not be read. */
+static void
+long_inputs_are_hashed_alike(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {239, 240, 241, 1023, 1024, 1025, 1087, 4096, 16383, 16384, 65537, 300001};
+    test_rng rng = test_rng_new("long");
+    ckpi_hasher *h = ckpi_hasher_new(), *whole = ckpi_hasher_new();
+    assert_true(h != NULL && whole != NULL);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const size_t n = sizes[i];
+        uint8_t *const data = guard_alloc(n);
+        test_bytes(&rng, data, n);
+        add_in_parts(h, data, n);
+        assert_true(ckpi_hash64(data, n) == ckpi_hasher_64(h));
+        assert_true(ckpi_id_eq(ckpi_hash128(data, n), ckpi_hasher_128(h)));
+        /* not from a block's beginning on */
+        ckpi_hasher_reset(whole);
+        ckpi_hasher_add(whole, data, i);
+        ckpi_hasher_add(whole, data + i, n - i);
+        assert_true(ckpi_hasher_64(whole) == ckpi_hasher_64(h));
+#if CKPI_X86
+        if ((ckpi_cpu() & CKPI_CPU_AVX2) != 0) {
+            assert_true(ckpi_hash64_avx2(data, n) == ckpi_hasher_64(h));
+            assert_true(ckpi_id_eq(ckpi_hash128_avx2(data, n), ckpi_hasher_128(h)));
+        }
+#endif
+        guard_free(data);
+    }
+    ckpi_hasher_free(whole);
+    ckpi_hasher_free(h);
 }
 
 static void
@@ -94,6 +138,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_values),
         cmocka_unit_test(streaming_equals_one_shot),
+        cmocka_unit_test(long_inputs_are_hashed_alike),
         cmocka_unit_test(hex_round_trip),
         cmocka_unit_test(only_32_digits_are_an_id),
         cmocka_unit_test(failing_allocations),
