@@ -217,6 +217,37 @@ three_values_keep_the_projection(void **state)
     ckpi_scratch_free(ws);
 }
 
+/* Every kernel against sums made one by one, at widths around those of its vectors, between pages that may not be touched. */
+static void
+sums_of_columns(void **state)
+{
+    static const size_t rows[] = {1, 2, 3, 8, 67}, cols[] = {1, 15, 16, 17, 31, 32, 33, 65, 600};
+    static const uint32_t levels[] = {0, CKPI_CPU_AVX2, CKPI_CPU_AVX2 | CKPI_CPU_AVX512};
+    (void)state;
+    test_rng r = test_rng_new("columns");
+    for (size_t k = 0; k < CHECK_COUNT(rows) * CHECK_COUNT(cols) * CHECK_COUNT(levels); k++) {
+        const size_t n = rows[k % CHECK_COUNT(rows)], m = cols[k / CHECK_COUNT(rows) % CHECK_COUNT(cols)];
+        const uint32_t cpu = levels[k / CHECK_COUNT(rows) / CHECK_COUNT(cols)] & ckpi_cpu();
+        int8_t *u = (int8_t *)guard_alloc(n * m);
+        int16_t *a = (int16_t *)(void *)guard_alloc(4 * n * sizeof *a);
+        int32_t *c = (int32_t *)(void *)guard_alloc(4 * m * sizeof *c);
+        for (size_t i = 0; i < n * m; i++)
+            u[i] = (int8_t)(test_below(&r, 5) == 0 ? -127 : (int)test_below(&r, 255) - 127);
+        for (size_t i = 0; i < 4 * n; i++)
+            a[i] = (int16_t)((int)test_below(&r, 65535) - 32767);
+        ckpi_low_pick(cpu)->cols_by(u, n, m, a, m, c);
+        for (size_t j = 0; j < 4 * m; j++) {
+            int32_t sum = 0;
+            for (size_t i = 0; i < n; i++)
+                sum += u[i * m + j % m] * a[4 * i + j / m];
+            assert_int_equal(c[j], sum);
+        }
+        guard_free(u);
+        guard_free(a);
+        guard_free(c);
+    }
+}
+
 /* All zero, all of one size, one that is not zero, a distribution whose tail would make a blow. */
 static void
 odd_ones(void **state)
@@ -280,7 +311,7 @@ main(void)
         cmocka_unit_test(directions_are_found), cmocka_unit_test(none_where_none_pay),
         cmocka_unit_test(every_isa_agrees),     cmocka_unit_test(values_are_the_sums),
         cmocka_unit_test(three_values_keep_the_projection), cmocka_unit_test(odd_ones),
-        cmocka_unit_test(no_memory),
+        cmocka_unit_test(sums_of_columns),      cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
