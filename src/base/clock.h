@@ -20,7 +20,7 @@ void ckpi_cond_wait_ms(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t ms
  * them as soon as it wakes up. So they may get more of what is left over and cost a training no more than at nice 19 (docs/decisions/0029).
  */
 #define CKPI_LOW_NICE 19
-#define CKPI_LOW_NICE_SLICED 15
+#define CKPI_LOW_NICE_SLICED 17
 void ckpi_thread_low_priority(void);     /* the calling thread; best effort, and for good: raising it again takes privileges */
 /* Runs fn on a thread of that priority, and waits for it; on this one where there is no other to be had. */
 void ckpi_run_low(void (*fn)(void *arg), void *arg);
