@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/resource.h>
@@ -62,36 +61,12 @@ ckpi_ram_bytes(void)
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
 }
 
-/* What sched_getattr(2) and sched_setattr(2) take: struct sched_attr, which few C libraries declare. */
-typedef struct sched_numbers {
-    uint32_t size, policy;
-    uint64_t flags;
-    int32_t nice;
-    uint32_t priority;
-    uint64_t runtime;            /* of a usual thread since Linux 6.12: its time slice, ns; ignored before */
-    uint64_t deadline, period;
-} sched_numbers;
-
-/* The longest there are. Whether the kernel knows of such. */
-static bool
-take_long_slices(void)
-{
-    enum { SLICE_NS = 100 * 1000 * 1000 };
-    sched_numbers s = {.size = sizeof s};
-
-    if (syscall(SYS_sched_getattr, 0, &s, sizeof s, 0) != 0 || s.policy != SCHED_OTHER)
-        return false;
-    s.runtime = SLICE_NS;
-    return syscall(SYS_sched_setattr, 0, &s, 0) == 0 && syscall(SYS_sched_getattr, 0, &s, sizeof s, 0) == 0 && s.runtime == SLICE_NS;
-}
-
 void
 ckpi_thread_low_priority(void)
 {
     const id_t me = (id_t)syscall(SYS_gettid);
-    const int low = take_long_slices() ? CKPI_LOW_NICE_SLICED : CKPI_LOW_NICE;
-    if (getpriority(PRIO_PROCESS, me) < low)
-        (void)setpriority(PRIO_PROCESS, me, low);
+    if (getpriority(PRIO_PROCESS, me) < CKPI_LOW_NICE)
+        (void)setpriority(PRIO_PROCESS, me, CKPI_LOW_NICE);
 }
 
 typedef struct low_call { void (*fn)(void *arg); void *arg; } low_call;

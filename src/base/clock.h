@@ -15,12 +15,8 @@ void ckpi_cond_wait_ms(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t ms
  * Nice value of background threads: the lowest. Beside two threads that calculate, two of nice 10 took 0.13 of their time, of nice 19 0.02: a training that leaves
  * no processor idle must not become slower by a tenth while a save is written. Not SCHED_IDLE, which takes as little and may wait for seconds: whoever
  * encodes keeps the run's lock. A save() that has to wait for the last one leaves it the processors.
- *
- * Where the kernel has time slices that a thread chooses (Linux 6.12), background threads take the longest: a thread with a shorter one gets the processor from
- * them as soon as it wakes up. So they may get more of what is left over and cost a training no more than at nice 19 (docs/decisions/0029).
  */
 #define CKPI_LOW_NICE 19
-#define CKPI_LOW_NICE_SLICED 17
 void ckpi_thread_low_priority(void);     /* the calling thread; best effort, and for good: raising it again takes privileges */
 /* Runs fn on a thread of that priority, and waits for it; on this one where there is no other to be had. */
 void ckpi_run_low(void (*fn)(void *arg), void *arg);

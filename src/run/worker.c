@@ -109,8 +109,8 @@ call_write_shard(void *arg)
 }
 
 /*
- * What calculates in the background has a low priority. What comes before and after does not calculate but waits, for disks, servers and other ranks,
- * and at a low priority each of these waits would be followed by one for the training's time slices: a tenth of a second for a commit that takes 3 ms.
+ * What calculates in the background has the lowest priority. What comes before and after does not calculate but waits, for disks, servers and other ranks,
+ * and at the lowest priority each of these waits would be followed by one for the training's time slices: a tenth of a second for a commit that takes 3 ms.
  */
 static void
 write_shard_beside(shard_call *c)

@@ -214,7 +214,7 @@ look(void *user, size_t index, unsigned worker)
     if (worker != 0) {
         sigset_t mask;
         l->workers++;
-        l->low += getpriority(PRIO_PROCESS, (id_t)gettid()) >= CKPI_LOW_NICE_SLICED;
+        l->low += getpriority(PRIO_PROCESS, (id_t)gettid()) >= CKPI_LOW_NICE;
         pthread_sigmask(SIG_SETMASK, NULL, &mask);
         l->masked += sigismember(&mask, SIGINT) && sigismember(&mask, SIGTERM);
     }
