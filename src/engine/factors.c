@@ -120,6 +120,7 @@ ckpi_factors_follow(ckpi_fac *f, const float *v, int8_t *diff, ckpi_scratch *ws,
 
 /* A prime near the square root of a chunk's elements: 2,000 elements of a full one, spread over rows and columns. */
 #define LIFT_SAMPLE 509
+#define LIFT_AHEAD (16 * LIFT_SAMPLE)
 
 void
 ckpi_factors_lift(ckpi_fac *f, const float *v)
@@ -129,6 +130,7 @@ ckpi_factors_lift(ckpi_fac *f, const float *v)
     uint64_t n = 0;
 
     for (size_t i = 0; i < f->n; i += step) {
+        __builtin_prefetch(v + CKPI_MIN(i + LIFT_AHEAD, f->n - 1));
         const uint32_t bits = ckpi_f32_bits(v[i]);
         if (bits == 0 || bits >= 0x7f800000U)        /* zero, negative or not finite */
             continue;

@@ -21,6 +21,7 @@
 #define UNEVEN_BELOW 2.0
 /* Of the second moments, every 61st (a prime: rows differ in phase) tells the mean logarithm before the first save. */
 #define LOG_SAMPLE 61
+#define LOG_AHEAD (16 * LOG_SAMPLE)
 /* Of the weights, every 61st tells how far a training has come from its base model at its first save. */
 #define MOVE_SAMPLE 61
 
@@ -160,6 +161,7 @@ static void
 sample_logs(const float *x, size_t n, bool momentum, int64_t *sum, uint64_t *count)
 {
     for (size_t i = 0; i < n; i += LOG_SAMPLE) {
+        __builtin_prefetch(x + CKPI_MIN(i + LOG_AHEAD, n - 1));
         const uint32_t a = ckpi_f32_bits(x[i]) & 0x7fffffffU;
         if (a == 0 || a >= 0x7f800000U || (!momentum && x[i] < 0.0F))
             continue;

@@ -168,6 +168,8 @@ count_nonfinite(const float *w, size_t n, ckpi_piece_sums *s)
     }
 }
 
+enum { SAMPLES_AHEAD = 16 };     /* each is a page of its own, which no hardware foresees */
+
 /* Movement since the last save at every CKPI_SAMPLE-th weight, in units of its step; then the sample is renewed. */
 static void
 measure_movement(const ckpi_pass *p, size_t g, size_t k, size_t at, const float *w, size_t n, ckpi_stage *s)
@@ -179,6 +181,10 @@ measure_movement(const ckpi_pass *p, size_t g, size_t k, size_t at, const float 
     const bool counts = !p->key && !grp->fine && grp->role != CKP_ROLE_AVERAGE && p->pred->step[grp->piece[k].tensor] == 0.0;
 
     for (size_t j = (CKPI_SAMPLE - at % CKPI_SAMPLE) % CKPI_SAMPLE; j < n; j += CKPI_SAMPLE) {
+        const size_t ahead = CKPI_MIN(j + SAMPLES_AHEAD * CKPI_SAMPLE, n - 1);
+        __builtin_prefetch(w + ahead);
+        if (r->vcode != NULL)
+            __builtin_prefetch(r->vcode + at + ahead);
         float *old = &r->sample[(at + j) / CKPI_SAMPLE];
         const double q = ckpi_step_at(&grid, r->vcode != NULL ? r->vcode + at : NULL, j, &s->wstep[k]);
         const double x = fabs((double)w[j] - (double)*old) / q;

@@ -66,6 +66,7 @@ V vi ifi(vm m, vi a) { return _mm256_and_si256(a, m); }
 V vi add_ifi(vm m, vi a, vi b) { return addi(a, ifi(m, b)); }
 V vf add_iff(vm m, vf a, vf b) { return addf(a, iff(m, b)); }
 
+#include "quant/vec_code.inc"
 #include "quant/vec_split.inc"
 
 V vt table_narrow(const float *by_code) { return (vt){ldf(by_code), ldf(by_code + 248)}; }

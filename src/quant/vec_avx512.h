@@ -48,6 +48,27 @@ V vi subb(vi a, vi b) { return _mm512_sub_epi8(a, b); }
 #define SRL(a, k) _mm512_srli_epi32(a, k)
 #define SRA(a, k) _mm512_srai_epi32(a, k)
 
+/* Whole numbers as floats and as codes at once; beyond int32, and for NaN, -2^31. */
+V vf near_code(vf a, vi *code) { *code = toi(a); return tof(*code); }
+V vf down_code(vf a, vi *code) { *code = _mm512_cvt_roundps_epi32(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); return tof(*code); }
+/* base where a is within `stay` of it. */
+V vf stay_code(vi base, vf a, float stay, vi *code)
+{
+    const __mmask16 far = _mm512_cmp_ps_mask(absf(subf(a, tof(base))), setf(stay), _CMP_NLE_UQ);
+    *code = _mm512_mask_cvtps_epi32(base, far, a);
+    return tof(*code);
+}
+/* a + (x >> 9) * 2^-23: the product is exact, so that it is one rounding either way. */
+V vf add_fraction(vf a, vi x) { return _mm512_fmadd_ps(tof(_mm512_srli_epi32(x, 9)), setf(0x1p-23f), a); }
+/* of a >= 0 and |b|, no NaN */
+V vf max_abs(vf a, vf b) { return _mm512_range_ps(a, b, 0xb); }
+/* Whether no a is NaN and every b finite. */
+V bool known(vf a, vf b)
+{
+    enum { NANS = 0x81, NANS_AND_INFS = 0x99 };
+    return (_mm512_fpclass_ps_mask(a, NANS) | _mm512_fpclass_ps_mask(b, NANS_AND_INFS)) == 0;
+}
+
 V vm ltf(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 V vm lef(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 V vm eqf(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }

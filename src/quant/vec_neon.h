@@ -75,6 +75,7 @@ V vi ifi(vm m, vi a) { return andi(m, a); }
 V vi add_ifi(vm m, vi a, vi b) { return addi(a, ifi(m, b)); }
 V vf add_iff(vm m, vf a, vf b) { return addf(a, iff(m, b)); }
 
+#include "quant/vec_code.inc"
 #include "quant/vec_split.inc"
 
 V uint8x16_t bytes_at(const float *p) { return vreinterpretq_u8_f32(vld1q_f32(p)); }

@@ -148,8 +148,8 @@ ckpi_q_walk_next(ckpi_q_walk *w, ckpi_q_run *r, size_t *at)
         w->col = c + r->n < g->cols ? c + r->n : 0;
         w->row += w->col == 0;
         if (g->col != NULL) {
-            r->fcol += c;
-            r->pcol += c;
+            r->fcol = w->fcol + c;
+            r->pcol = w->pcol + c;
         }
     }
     w->at += r->n;
