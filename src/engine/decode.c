@@ -109,6 +109,18 @@ give(ckpi_replay *r, uint32_t chunk, ckp_status (*make)(const ckpi_values *, voi
     return st;
 }
 
+/* Reconstructions that are the very elements are hashed, and given, where they lie. */
+static ckp_status
+give_weights(ckpi_replay *r, uint32_t chunk, ckpi_sink_fn sink, void *user, ckp_error *err)
+{
+    const ckpi_chunk *k = &r->c->level[0].f->chunk[chunk];
+
+    if (k->dtype != CKP_F32 || r->wesc.n != 0)
+        return give(r, chunk, ckpi_values_w, &r->wesc, false, sink, user, err);
+    const ckp_status st = check_hash(r, k, r->rec.wrec, err);
+    return st == CKP_OK && sink != NULL ? sink(user, k, r->rec.wrec, err) : st;
+}
+
 static bool
 is_clusters(const ckpi_lineage *c, const ckpi_unit *u)
 {
@@ -183,7 +195,7 @@ ckpi_decode_unit(const ckpi_lineage *c, const ckpi_unit *u, unsigned want, ckpi_
     if (st == CKP_OK && (want & CKPI_WANT_M) && u->m != CKPI_NO_CHUNK)
         st = give(&r, u->m, ckpi_values_m, &r.mesc, r.m_has_v, sink, user, err);
     if (st == CKP_OK && (want & CKPI_WANT_W) && u->w != CKPI_NO_CHUNK)
-        st = give(&r, u->w, ckpi_values_w, &r.wesc, false, sink, user, err);
+        st = give_weights(&r, u->w, sink, user, err);
     ckpi_factors_free(&r.rec.fac);
     ckpi_indices_free(&r.rec.idx);
     ckpi_replay_free(&r);

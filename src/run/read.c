@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/dtype.h"
 #include "base/fail.h"
+#include "base/stream.h"
 #include "engine/values.h"
 #include "run/checkpoint.h"
 
@@ -23,6 +24,7 @@ typedef struct read_job {
     size_t *next;                /* by target */
     unsigned *want;              /* by unit: CKPI_WANT_* */
     bool write;
+    bool large;                  /* no cache would hold what is written */
     uint32_t cpu;
 } read_job;
 
@@ -83,6 +85,7 @@ static ckp_status
 job_init(read_job *j, ckp_error *err)
 {
     const ckpi_table *t = j->ck->lin->table;
+    uint64_t bytes = 0;
 
     j->head = ckpi_malloc(t->n + 1, sizeof *j->head);
     j->next = ckpi_malloc(j->n + 1, sizeof *j->next);
@@ -98,7 +101,9 @@ job_init(read_job *j, ckp_error *err)
         const uint32_t holder = ckpi_table_holder(t, j->target[i].index);
         j->next[i] = j->head[holder];
         j->head[holder] = i;
+        bytes += t->rec[j->target[i].index].bytes;
     }
+    j->large = bytes >= CKPI_STREAM_FROM;
     want_chunks(j);
     return CKP_OK;
 }
@@ -113,7 +118,7 @@ job_free(read_job *j)
 
 /* Elements [first, first + count), in the target's dtype. */
 static void
-to_target(const ckp_target *t, uint64_t first, uint64_t count, const void *src)
+to_target(const ckp_target *t, uint64_t first, uint64_t count, const void *src, bool large)
 {
     const size_t width = ckp_dtype_bits(t->dtype) / 8;
     uint64_t len = 0, skip = 0;
@@ -124,14 +129,17 @@ to_target(const ckp_target *t, uint64_t first, uint64_t count, const void *src)
     }
     (void)ckpi_dtype_bytes(t->dtype, count, &len);
     (void)ckpi_dtype_bytes(t->dtype, first, &skip);
-    memcpy((uint8_t *)t->data + skip, src, (size_t)len);
+    if (large)
+        ckpi_stream((uint8_t *)t->data + skip, src, (size_t)len);
+    else
+        memcpy((uint8_t *)t->data + skip, src, (size_t)len);
 }
 
 #define ROUND_AT_ONCE 4096u
 
 /* The same of a copy, from its master's elements. */
 static void
-to_copy(const ckp_target *t, uint64_t first, uint64_t count, const void *src)
+to_copy(const ckp_target *t, uint64_t first, uint64_t count, const void *src, bool large)
 {
     const uint8_t *master = src;
     uint16_t part[ROUND_AT_ONCE];
@@ -139,7 +147,7 @@ to_copy(const ckp_target *t, uint64_t first, uint64_t count, const void *src)
     for (uint64_t at = 0; at < count; at += ROUND_AT_ONCE) {
         const uint64_t n = CKPI_MIN(count - at, ROUND_AT_ONCE);
         ckpi_round_copy(t->dtype, part, master + 4 * at, (size_t)n);
-        to_target(t, first + at, n, part);
+        to_target(t, first + at, n, part, large);
     }
 }
 
@@ -157,7 +165,7 @@ to_targets(void *user, const ckpi_chunk *c, const void *bytes, ckp_error *err)
         uint64_t len = 0;
         (void)ckpi_dtype_bytes(r->dtype, p->count, &len);
         for (size_t i = j->head[p->tensor]; i != NO_TARGET; i = j->next[i])
-            (j->target[i].dtype == r->dtype ? to_target : to_copy)(&j->target[i], p->first, p->count, src);
+            (j->target[i].dtype == r->dtype ? to_target : to_copy)(&j->target[i], p->first, p->count, src, j->large);
         src += len;
     }
     return CKP_OK;

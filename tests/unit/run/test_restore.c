@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <unistd.h>
 #include <ckpress/run_file.h>
+#include "base/stream.h"
 
 typedef struct fixture { char *dir; sim *m; ckp_checkpoint *ck; } fixture;
 
@@ -298,13 +299,42 @@ test_not_there(void **state)
     help_remove(dir);
 }
 
+/* More than caches hold is written past them: one tensor into 16 places, no two of one alignment to a line, with nothing written around them. */
+static void
+test_large(void **state)
+{
+    (void)state;
+    enum { PLACES = 16 };
+    fixture f = make();
+    ckp_error err;
+    const uint32_t index = ckp_checkpoint_find(f.ck, "large");
+    const sim_tensor *large = &f.m->t[index];
+    const size_t room = (size_t)large->n + 2 * PLACES;
+    float *mem = calloc(PLACES * room, sizeof *mem);
+    ckp_target t[PLACES];
+
+    assert_non_null(mem);
+    assert_true(PLACES * large->n * sizeof *mem >= CKPI_STREAM_FROM);
+    for (size_t i = 0; i < PLACES; i++)
+        t[i] = (ckp_target){.index = index, .dtype = CKP_F32, .ndim = 2, .shape = large->shape, .data = mem + i * room + 1 + i};
+    assert_ok(ckp_checkpoint_read(f.ck, t, PLACES, 2, &err));
+    for (size_t i = 0; i < PLACES; i++) {
+        const float *at = mem + i * room, *to = at + 1 + i;
+        assert_memory_equal(to, large->dense, large->bytes);
+        for (const float *p = at; p < at + room; p++)
+            assert_true((p >= to && p < to + large->n) || *p == 0.0F);
+    }
+    free(mem);
+    unmake(&f);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused), cmocka_unit_test(test_strides), cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_aliases), cmocka_unit_test(test_parts),   cmocka_unit_test(test_readers),
-        cmocka_unit_test(test_not_there),
+        cmocka_unit_test(test_not_there), cmocka_unit_test(test_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
