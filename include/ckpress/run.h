@@ -353,7 +353,7 @@ typedef struct ckp_tensor_info {
     uint32_t copy_of;            /**< the master that it is the rounding of, and derived from; UINT32_MAX: none */
     const char *codec;           /**< of its first chunk, e.g. "planes", "quant-w+mask" */
     bool lossy;
-    double max_rel_error, rms_rel_error;  /**< of the tensor's RMS, in the output dtype; 0 when lossless */
+    double max_rel_error, rms_rel_error;  /**< of weights: of the tensor's RMS, in the output dtype; of v: max of each value itself, no RMS; of m, and when lossless: 0 */
     uint64_t n_nan, n_inf;
     double bits_per_element;
 } ckp_tensor_info;

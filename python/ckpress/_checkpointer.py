@@ -477,13 +477,22 @@ class Checkpointer:
             finally:
                 ck.close()
 
+    def _why_not(self, step: int) -> str:
+        """What the restore of a step finds. Not asked in a group: its ranks would have to ask together."""
+        if self._division is None:
+            try:
+                self._run.open(step, False).close()
+            except Error as e:
+                return str(e)
+        return "what their shards hold is damaged"
+
     def _open(self, step: int | None) -> Any:
         try:
             ck = self._run.open(-1 if step is None else whole("step", step, 0, STEP_MAX), self._division is not None)
         except NotFoundError:
             if step is not None:
                 raise
-            why = nothing_to_restore(self._place, self.dir)
+            why = nothing_to_restore(self._place, self.dir, self._why_not)
             if why is not None:
                 warnings.warn(f"ckpress: {why}", RuntimeWarning, stacklevel=3)
             return None

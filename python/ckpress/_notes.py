@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Callable
 
 from . import _core
 from ._url import Store
@@ -38,8 +39,9 @@ def _text(cause: str, reason: str, others: list[str]) -> str:
     return f"{text}; and so {'is 1 that needs' if len(others) == 1 else f'are {len(others)} that need'} it, up to {others[0]}"
 
 
-def nothing_to_restore(place: str | Store, directory: str) -> str | None:
-    """Why there is no checkpoint in a run: None for a new one; a warning's text when a first save may have been cut short.
+def nothing_to_restore(place: str | Store, directory: str, why: Callable[[int], str]) -> str | None:
+    """Why there is no checkpoint in a run: None for a new one; a warning's text when a first save may have been cut short. why: what stops the restore of
+    a step.
 
     Raises:
         NotFoundError: checkpoints were there, and training from scratch is not what was meant.
@@ -47,7 +49,7 @@ def nothing_to_restore(place: str | Store, directory: str) -> str | None:
     rows = _core.list_run(place)
     committed = [row for row in rows if not row["health"].startswith(("incomplete", "deleting"))]
     if committed:
-        cause = next((f"{row['dir']}: {row['health']}" for row in committed if row["health"] != "ok"), "what their shards hold is damaged")
+        cause = next((f"{row['dir']}: {row['health']}" for row in committed if row["health"] != "ok"), None) or why(max(row["step"] for row in committed))
         text = f"checkpoints are there ({len(committed)}) but none is whole ({cause})"
         raise make(NotFoundError, f"{directory}: {text}; ckpress.verify() tells more, ckpress.salvage() saves what is left. {_SCRATCH}")
     if aside := _set_aside(place):

@@ -10,6 +10,7 @@ Once (4) has written there is no way back: signals whose handlers might raise wa
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,7 @@ class Plan:
         self._where: dict[Any, tuple[int, str]] = {}
         self.memory: set[int] = set()  # what live tensors of torch that are restored in place lie in
         self._fresh: list[Leaf] = []
+        self._shared: list[tuple[Leaf, Any, str]] = []  # of _fresh: live tensors of which several elements lie in one place
         self._made: dict[int, Any] = {}
         self._steps: list[Step] = []
         self._last: list[Step] = []
@@ -97,10 +99,11 @@ class Plan:
         if live.device.type == "meta":
             self.mismatched.append(f"{label} (a meta tensor has no memory to restore into)")
             return
-        if elements_share(live):
-            self.mismatched.append(f"{label} (elements share memory, as expand() makes them)")
-            return
         self.memory.add(memory_of(live))
+        if elements_share(live):
+            self._fresh.append(leaf)
+            self._shared.append((leaf, live, label))
+            return
         if live.device.type != "cpu" or live.is_conj() or live.is_neg():
             self._by_copy(leaf, live)
             return
@@ -127,14 +130,17 @@ class Plan:
 
     def _by_copy(self, leaf: Leaf, live: Any) -> None:
         self._fresh.append(leaf)
-        torch = torch_module()
-        assert torch is not None
+        self._finals.append(lambda: _copy_into(live, self._made[leaf.index]))
 
-        def copy() -> None:
-            with torch.no_grad():
-                live.copy_(self._made[leaf.index])
-
-        self._finals.append(copy)
+    def _share(self) -> None:
+        """What expand() made takes what it was saved from: each of its elements once, where the saved ones are alike."""
+        for leaf, live, label in self._shared:
+            made = self._made[leaf.index]
+            here, first = once(live, live), once(made, live)
+            if not bool((bits(made) == bits(first.expand_as(made))).all()):
+                self.mismatched.append(f"{label} (elements share memory here, as expand() makes them, and were saved as different ones)")
+            self._finals.append(functools.partial(_copy_into, here, first))
+        self.check()
 
     def fresh(self, raw: Any) -> Callable[[], Any]:
         """Tensors of a value into memory of their own; the result gives the value once they are read."""
@@ -179,6 +185,7 @@ class Plan:
             self._hold()
         if self._fresh:
             self._made.update(read_all(self.ck, self._fresh, None, threads))
+        self._share()
         leaf = builder(self._made)
         for value in self._values:
             value.built = build(value.raw, leaf)
@@ -245,6 +252,25 @@ class Plan:
 def elements_share(t: Any) -> bool:
     """Whether elements of a tensor lie where others do, as expand() makes them."""
     return t.numel() > 1 and any(n > 1 and s == 0 for n, s in zip(t.shape, t.stride()))
+
+
+def once(t: Any, like: Any) -> Any:
+    """The view of a tensor with each of those elements once that lie in one place in another of its shape."""
+    return t[tuple(slice(0, 1) if n > 1 and s == 0 else slice(None) for n, s in zip(like.shape, like.stride()))]
+
+
+def bits(t: Any) -> Any:
+    """As bytes, so that NaN is like itself, and 0 not like -0."""
+    torch = torch_module()
+    assert torch is not None
+    return t.contiguous().view(-1).view(torch.uint8)
+
+
+def _copy_into(live: Any, made: Any) -> None:
+    torch = torch_module()
+    assert torch is not None
+    with torch.no_grad():
+        live.copy_(made)
 
 
 def memory_of(t: Any) -> int:

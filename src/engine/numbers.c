@@ -11,6 +11,7 @@
 #include "base/fixed.h"
 #include "base/float.h"
 #include "engine/numbers.h"
+#include "engine/rms.h"
 
 /* A tensor's RMS counts as at least this share of the model's: biases start at zero, and a step of zero codes nothing. */
 #define RMS_FLOOR (1.0 / 64.0)
@@ -285,46 +286,6 @@ survey_all(ckpi_ctx *ctx, survey *s, ckp_error *err)
     return st;
 }
 
-/* Sums by tensor over all groups, then RMS by tensor and of the model. get: a piece's statistics. */
-static void
-sum_up(const ckpi_pass *p, const ckpi_wstats *(*get)(const void *user, size_t g, size_t k), const void *user)
-{
-    ckpi_pred *d = p->pred;
-    double all = 0.0, n_all = 0.0;
-
-    for (size_t g = 0; g < d->layout->n; g++) {
-        const ckpi_group *grp = &d->layout->g[g];
-        for (size_t k = 0; grp->lossy && k < grp->n_pieces; k++) {
-            const uint32_t t = grp->piece[k].tensor;
-            /* the pieces of one tensor are in consecutive groups, the first one starts at 0 */
-            if (grp->piece[k].first != 0)
-                continue;
-            int64_t sum = 0;
-            uint64_t n = 0;
-            for (size_t h = g; h < d->layout->n && d->layout->g[h].lossy; h++) {
-                const ckpi_group *o = &d->layout->g[h];
-                for (size_t j = h == g ? k : 0; j < o->n_pieces; j++)
-                    if (o->piece[j].tensor == t) {
-                        sum += get(user, h, j)->sum_sq;
-                        n += get(user, h, j)->n_finite;
-                    }
-                if (o->n_pieces != 1)
-                    break;       /* a tensor over several groups has groups of its own */
-            }
-            const double sq = ldexp((double)sum, -d->sq_exp[t]);
-            d->rms[t] = n != 0 ? (float)sqrt(sq / (double)n) : 0.0F;
-            if (!grp->fine && grp->role != CKP_ROLE_AVERAGE) {
-                all += sq;
-                n_all += (double)n;
-            }
-        }
-    }
-    if (n_all > 0.0)
-        d->rms_all = sqrt(all / n_all);
-    else if (d->rms_all == 0.0)
-        d->rms_all = 1.0;
-}
-
 static const ckpi_wstats *
 get_surveyed(const void *user, size_t g, size_t k)
 {
@@ -426,7 +387,7 @@ ckpi_pass_prepare(ckpi_ctx *ctx, const ckpi_pass *p, ckp_error *err)
     st = survey_all(ctx, &s, err);
     if (st != CKP_OK)
         goto done;
-    sum_up(p, get_surveyed, &s);
+    ckpi_rms_sum_up(p->pred, get_surveyed, &s);
     set_means(p, &s);
     set_worth(p);
     set_movement(p, &s);
@@ -450,10 +411,9 @@ sizes_of(const ckpi_pred *d)
 
     for (size_t g = 0; g < d->layout->n; g++) {
         const ckpi_group *grp = &d->layout->g[g];
-        const bool counts = grp->lossy && !grp->fine && grp->role != CKP_ROLE_AVERAGE;
-        for (size_t k = 0; counts && k < grp->n_pieces; k++) {
+        for (size_t k = 0; ckpi_rms_counts(grp) && k < grp->n_pieces; k++) {
             /* what starts at zero has hardly a size of its own yet */
-            const float rms = (float)fmax((double)d->rms[grp->piece[k].tensor], d->rms_all * RMS_FLOOR);
+            const float rms = (float)fmin(fmax((double)d->rms[grp->piece[k].tensor], d->rms_all * RMS_FLOOR), d->most);
             if (grp->piece[k].first != 0 || !(rms > 0.0F) || !isfinite(rms))
                 continue;
             const int32_t l = ckpi_log2_half(rms);
@@ -544,5 +504,5 @@ ckpi_pass_finish(const ckpi_pass *p, const ckpi_stage *stages)
         }
     }
     if (p->set->lossy && !p->set->exact_weights)
-        sum_up(p, get_staged, stages);
+        ckpi_rms_sum_up(p->pred, get_staged, stages);
 }

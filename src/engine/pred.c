@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/fail.h"
@@ -32,6 +33,7 @@ ckpi_pred_new(ckpi_pred **out, ckpi_table *table, ckpi_layout *layout, ckp_error
     }
     p->table = table;
     p->layout = layout;
+    p->most = HUGE_VAL;
     p->rec = ckpi_calloc(layout->n, sizeof *p->rec);
     p->raw = ckpi_calloc(layout->n, sizeof *p->raw);
     p->step = ckpi_calloc(table->n, sizeof *p->step);

@@ -273,6 +273,7 @@ take_numbers(ckpi_pred *to, const ckpi_pred *from)
     (void)memcpy(to->rms, from->rms, from->table->n * sizeof *to->rms);
     (void)memcpy(to->sq_exp, from->sq_exp, from->table->n * sizeof *to->sq_exp);
     (void)memcpy(to->mean_l, from->mean_l, sizeof to->mean_l);
+    to->most = from->most;
     to->rms_all = from->rms_all;
     to->scale = from->scale;
     to->cap = from->cap;

@@ -135,6 +135,24 @@ test_uneven(void **state)
     chain_free(apart);
 }
 
+/* Beyond 64 times, in whole octaves, it makes no difference how large one of five is: an element of 1e10 is no reason to lose the other tensors' weights. */
+static void
+test_huge(void **state)
+{
+    (void)state;
+    chain *even = with_embedding("resume", 1.0F), *huge = with_embedding("resume", 1e4F), *beyond = with_embedding("resume", 1e30F);
+    chain *apart = with_embedding("weights", 1e10F);
+
+    assert_true(huge->pred->scale == beyond->pred->scale && huge->pred->cap == beyond->pred->cap && huge->pred->rms_all == beyond->pred->rms_all);
+    assert_true(huge->pred->scale < even->pred->scale && huge->pred->scale > 0.25 * even->pred->scale);
+    assert_true(apart->pred->rms_all < 128.0 * even->pred->rms_all);
+    assert_true(huge->pred->most >= 64.0 * even->pred->rms_all && huge->pred->most <= 128.0 * even->pred->rms_all);
+    chain_free(even);
+    chain_free(huge);
+    chain_free(beyond);
+    chain_free(apart);
+}
+
 static bool
 step_ok(const ckpi_wstep *s)
 {
@@ -234,6 +252,6 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bias_correction), cmocka_unit_test(test_rms), cmocka_unit_test(test_movement),
-                                       cmocka_unit_test(test_uneven), cmocka_unit_test(test_strange_models), cmocka_unit_test(test_follow)};
+                                       cmocka_unit_test(test_uneven), cmocka_unit_test(test_huge), cmocka_unit_test(test_strange_models), cmocka_unit_test(test_follow)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
