@@ -175,3 +175,20 @@ def test_a_run_whose_checkpoints_are_all_linked_is_no_new_one(tmp_path):
     with pytest.raises(ckpress.CorruptError):
         ckpress.verify(run)
 
+
+
+def test_a_run_of_which_nothing_is_whole(tmp_path):
+    """Training from scratch is not what was meant; what is damaged, and where, is what its user has to know."""
+    run = tmp_path / "run"
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        for step in (1, 2):
+            ck.save(step, w=torch.arange(3000.0).sin() + step, wait=True)
+    shard = sorted(run.glob("step-*1-*/*.ckp"))[0]
+    raw = bytearray(shard.read_bytes())
+    raw[len(raw) // 2] ^= 4
+    shard.write_bytes(raw)
+    live = torch.zeros(3000)
+    with ckpress.Checkpointer(run, rng=False) as ck:
+        with pytest.raises(ckpress.NotFoundError, match=rf"\(2\) but none is whole \({shard.parent.name}/{shard.name}: w: .*at byte \d+\)"):
+            ck.restore(w=live)
+    assert not live.any()
