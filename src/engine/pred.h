@@ -78,7 +78,7 @@ typedef struct ckpi_pred {
     float *rms;                  /* by tensor: RMS of weights at the last save */
     double *probe;               /* by tensor: RMS of a few weights at the last save (probe.c) */
     int *sq_exp;                 /* by tensor: scale of the integer sums of squares (quant.h) */
-    double most;                 /* as no larger than which a coarse tensor counts in rms_all and scale */
+    double most;                 /* as no larger than which a coarse tensor counts in rms_all and scale; HUGE_VAL: as large as it is */
     double rms_all;              /* of all coarse weights */
     double scale;                /* what steps are shares of: rms_all, or less in an uneven model (numbers.c) */
     double cap;                  /* no coarse tensor counts as larger */

@@ -31,13 +31,14 @@ ckpi_rms_counts(const ckpi_group *g)
 
 /*
  * As no larger than which a large tensor counts, for what the others' steps are shares of: 64 times what three quarters of them are below, in whole
- * octaves. One element of 1e10 would take all other weights of the model with it (docs/decisions/0031).
+ * octaves; HUGE_VAL where none is larger. One element of 1e10 would take all other weights of the model with it (docs/decisions/0031).
  */
 static double
 most_that_counts(const ckpi_pred *d)
 {
     enum { LOWEST = -160, OCTAVES = 320, FEW = 4, ABOVE = 6 };
     size_t count[OCTAVES] = {0}, n = 0, below = 0;
+    int largest = 0;
 
     for (size_t g = 0; g < d->layout->n; g++) {
         const ckpi_group *grp = &d->layout->g[g];
@@ -48,6 +49,7 @@ most_that_counts(const ckpi_pred *d)
                 continue;
             (void)frexp((double)rms, &e);
             count[e - LOWEST]++;
+            largest = e - LOWEST > largest ? e - LOWEST : largest;
             n++;
         }
     }
@@ -56,35 +58,43 @@ most_that_counts(const ckpi_pred *d)
     for (int e = 0; e < OCTAVES; e++) {
         below += count[e];
         if (4 * below >= 3 * n)
-            return ldexp(1.0, e + LOWEST + ABOVE);
+            return largest > e + ABOVE ? ldexp(1.0, e + LOWEST + ABOVE) : HUGE_VAL;
     }
     return HUGE_VAL;
+}
+
+/* Sets each tensor's RMS. Sum of squares and number of all that count, none of them for more than `most` lets it. */
+static double
+squares_of_all(ckpi_pred *d, ckpi_rms_get get, const void *user, double most, double *n_all)
+{
+    double all = 0.0;
+
+    *n_all = 0.0;
+    for (size_t g = 0; g < d->layout->n; g++) {
+        const ckpi_group *grp = &d->layout->g[g];
+        for (size_t k = 0; grp->lossy && k < grp->n_pieces; k++) {
+            uint64_t n = 0;
+            if (grp->piece[k].first != 0)
+                continue;
+            const double sq = squares_of(d, get, user, g, k, &n);
+            d->rms[grp->piece[k].tensor] = n != 0 ? (float)sqrt(sq / (double)n) : 0.0F;
+            if (ckpi_rms_counts(grp)) {
+                all += isfinite(most) ? fmin(sq, most * most * (double)n) : sq;
+                *n_all += (double)n;
+            }
+        }
+    }
+    return all;
 }
 
 void
 ckpi_rms_sum_up(ckpi_pred *d, ckpi_rms_get get, const void *user)
 {
-    double all = 0.0, n_all = 0.0;
-    uint64_t n = 0;
+    double n_all = 0.0, all = squares_of_all(d, get, user, HUGE_VAL, &n_all);
 
-    for (size_t g = 0; g < d->layout->n; g++) {
-        const ckpi_group *grp = &d->layout->g[g];
-        for (size_t k = 0; grp->lossy && k < grp->n_pieces; k++)
-            if (grp->piece[k].first == 0) {
-                const double sq = squares_of(d, get, user, g, k, &n);
-                d->rms[grp->piece[k].tensor] = n != 0 ? (float)sqrt(sq / (double)n) : 0.0F;
-            }
-    }
     d->most = most_that_counts(d);
-    for (size_t g = 0; g < d->layout->n; g++) {
-        const ckpi_group *grp = &d->layout->g[g];
-        for (size_t k = 0; ckpi_rms_counts(grp) && k < grp->n_pieces; k++)
-            if (grp->piece[k].first == 0) {
-                const double sq = squares_of(d, get, user, g, k, &n);
-                all += fmin(sq, d->most * d->most * (double)n);
-                n_all += (double)n;
-            }
-    }
+    if (isfinite(d->most))
+        all = squares_of_all(d, get, user, d->most, &n_all);
     if (n_all > 0.0)
         d->rms_all = sqrt(all / n_all);
     else if (d->rms_all == 0.0)

@@ -63,7 +63,7 @@ V vf add_fraction(vf a, vi x) { return _mm512_fmadd_ps(tof(_mm512_srli_epi32(x, 
 /* of a >= 0 and |b|, no NaN */
 V vf max_abs(vf a, vf b) { return _mm512_range_ps(a, b, 0xb); }
 /* Whether no a is NaN and every b finite. */
-V bool known(vf a, vf b)
+V bool numbers_and_finite(vf a, vf b)
 {
     enum { NANS = 0x81, NANS_AND_INFS = 0x99 };
     return (_mm512_fpclass_ps_mask(a, NANS) | _mm512_fpclass_ps_mask(b, NANS_AND_INFS)) == 0;

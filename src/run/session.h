@@ -2,7 +2,7 @@
 /*
  * A session: a run that is open for writing.
  *
- *   caller's thread                         worker thread (lowest priority)
+ *   caller's thread                         worker thread (encoding: lowest priority)
  *   save: wait or skip, seal, [survey],     idle: refresh the lock
  *         pass over live memory  -- job -->  begin, encode, fsync, publish, commit, retain
  *

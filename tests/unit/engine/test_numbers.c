@@ -146,6 +146,7 @@ test_huge(void **state)
     assert_true(huge->pred->scale == beyond->pred->scale && huge->pred->cap == beyond->pred->cap && huge->pred->rms_all == beyond->pred->rms_all);
     assert_true(huge->pred->scale < even->pred->scale && huge->pred->scale > 0.25 * even->pred->scale);
     assert_true(apart->pred->rms_all < 128.0 * even->pred->rms_all);
+    assert_true(even->pred->most == HUGE_VAL);
     assert_true(huge->pred->most >= 64.0 * even->pred->rms_all && huge->pred->most <= 128.0 * even->pred->rms_all);
     chain_free(even);
     chain_free(huge);
