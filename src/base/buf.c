@@ -16,6 +16,21 @@ ckpi_buf_free(ckpi_buf *b)
 }
 
 void
+ckpi_buf_fit(ckpi_buf *b)
+{
+    uint8_t *data = b->len != 0 ? ckpi_realloc(b->data, b->len, 1) : NULL;
+
+    if (data != NULL) {
+        b->data = data;
+        b->cap = b->len;
+    } else if (b->len == 0) {
+        free(b->data);
+        b->data = NULL;
+        b->cap = 0;
+    }
+}
+
+void
 ckpi_buf_clear(ckpi_buf *b)
 {
     b->len = 0;

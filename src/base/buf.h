@@ -21,6 +21,7 @@ typedef struct ckpi_buf {
 
 void ckpi_buf_free(ckpi_buf *b);                       /* leaves an empty, reusable buffer */
 void ckpi_buf_clear(ckpi_buf *b);                      /* length 0, memory kept, failure forgotten */
+void ckpi_buf_fit(ckpi_buf *b);                        /* gives back what is not used, where that works */
 bool ckpi_buf_reserve(ckpi_buf *b, size_t extra);      /* room for extra more bytes */
 uint8_t *ckpi_buf_extend(ckpi_buf *b, size_t n);       /* grows by n, returns the place; NULL on failure */
 void ckpi_buf_put(ckpi_buf *b, const void *p, size_t n);

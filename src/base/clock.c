@@ -28,6 +28,14 @@ ckpi_thread_cpu_seconds(void)
     return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
+ckpi_usage
+ckpi_thread_usage(void)
+{
+    struct rusage r = {0};
+    (void)getrusage(RUSAGE_THREAD, &r);
+    return (ckpi_usage){ckpi_seconds(), ckpi_thread_cpu_seconds(), r.ru_nvcsw};
+}
+
 int
 ckpi_cond_init(pthread_cond_t *cond)
 {
@@ -81,7 +89,7 @@ call_low(void *arg)
 }
 
 void
-ckpi_run_low(void (*fn)(void *arg), void *arg)
+ckpi_run_low(void (*fn)(void *arg), void (*meanwhile)(void *arg), void *arg)
 {
     low_call c = {fn, arg};
     pthread_t thread;
@@ -91,6 +99,7 @@ ckpi_run_low(void (*fn)(void *arg), void *arg)
         return;
     }
     (void)pthread_setname_np(thread, "ckpress");
+    meanwhile(arg);
     (void)pthread_join(thread, NULL);
 }
 

@@ -53,6 +53,14 @@ set_pointers(ckpi_encoded *e, seams at)
     e->c.payload_len = e->body.len - at.escapes;
 }
 
+void
+ckpi_encoded_fit(ckpi_encoded *e)
+{
+    ckpi_buf_fit(&e->body);
+    if (e->body.data != NULL)
+        set_pointers(e, (seams){e->c.params_len, e->c.params_len + e->c.escapes_len});
+}
+
 /* ---- lossless --------------------------------------------------------------------------------------------------- */
 
 /* A chunk's bytes as the codecs see them: complex numbers as their parts, packed ones as bytes. */

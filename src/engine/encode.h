@@ -2,6 +2,7 @@
 /* Stages to chunks to a file. */
 #ifndef CKPI_ENGINE_ENCODE_H
 #define CKPI_ENGINE_ENCODE_H
+#include "engine/flow.h"
 #include "engine/stage.h"
 
 /* A chunk with the memory that it points into. */
@@ -11,6 +12,7 @@ typedef struct ckpi_encoded {
     ckpi_piece *piece;           /* owned; c.piece */
 } ckpi_encoded;
 void ckpi_encoded_reset(ckpi_encoded *e);   /* ready for another group; keeps the body's memory */
+void ckpi_encoded_fit(ckpi_encoded *e);     /* gives back the memory that its chunk does not take */
 
 /* A chunk's bytes as the codecs see them: complex numbers as their parts, packed ones as bytes. */
 ckpi_block ckpi_block_of(ckp_dtype dt, const void *data, const void *base, uint64_t bytes, size_t cols);
@@ -38,11 +40,12 @@ typedef struct ckpi_encode_job {
     ckp_status (*load)(void *user, size_t g, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
     void *load_user;
     bool drop_base;              /* a group's reconstruction is freed when its chunks are written */
-    ckp_progress_fn progress;    /* from the calling thread */
+    ckp_progress_fn progress;    /* from one thread at a time: the calling one, or the helper's */
     void *progress_user;
     uint64_t total_bytes;        /* for progress */
     ckpi_clusters_loss *clusters;   /* by role: adds what moments in clusters lost; may be NULL */
     uint64_t *quantized_w;       /* adds the bytes of frames of quantized weights; may be NULL */
+    ckpi_late *late;             /* with stages: who helps when it is late; NULL: nobody */
 } ckpi_encode_job;
 
 /* Codes groups in parallel, a few ahead of their frames, which the calling thread writes in order; then index and trailer. */

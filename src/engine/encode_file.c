@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All groups to one file: coded in parallel, a few ahead of the frames, which are written in order. */
+/* All groups to one file: what is done to each (flow.c: when, and by whom), what coding lost, and the memory of coded chunks. */
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/bytes.h"
@@ -15,53 +14,29 @@ typedef struct slot {
     ckpi_stage own;              /* used when the job has no stages */
     ckpi_encoded chunk[CKPI_CHUNKS_PER_GROUP];
     size_t n;
-    bool coded;                  /* to be written */
 } slot;
 
-/*
- * A ring: group g has slot g % cap, from its pass to the write of its frames. Every thread of the pool takes the lowest group that nobody has, as long
- * as it has a slot; the caller writes what is ready in between. Nobody waits for a thread that the scheduler does not let run but for a slot.
- *
- *     written <= coded, and whatever is between <= taken <= passed <= written + cap
- */
-typedef struct flow {
+typedef struct file {
     ckpi_ctx *ctx;
     const ckpi_encode_job *job;
     ckpi_fmt_writer *fw;
     loss *by_tensor;
     slot *slot;
-    size_t cap;
-    size_t n;                    /* groups */
-
-    pthread_mutex_t lock;        /* guards all below, and slot[].coded */
-    pthread_cond_t moved;        /* a slot is free, a pass done, a group coded, or it failed */
-    unsigned waiting;
-    size_t passed;               /* groups that may be coded: all, unless the caller passes them one after the other */
-    size_t taken;
-    size_t written;
-    size_t failed_at;            /* SIZE_MAX: nothing has */
-    ckp_status st;
-    ckp_error err;
-    uint64_t bytes_written;      /* of the state; the caller's alone */
-} flow;
-
-static slot *
-slot_of(const flow *f, size_t g)
-{
-    return &f->slot[g % f->cap];
-}
+    size_t slots;
+    uint64_t written;            /* bytes of the state that are behind us; the caller's alone */
+} file;
 
 static ckpi_stage *
-stage_of(const flow *f, size_t g)
+stage_of(const file *f, size_t g, slot *s)
 {
-    return f->job->stages != NULL ? &f->job->stages[g] : &slot_of(f, g)->own;
+    return f->job->stages != NULL ? &f->job->stages[g] : &s->own;
 }
 
 static ckp_status
-pass_one(const flow *f, size_t g, ckpi_scratch *ws, ckp_error *err)
+pass_one(const file *f, size_t g, slot *to, ckpi_scratch *ws, ckp_error *err)
 {
     const ckpi_encode_job *job = f->job;
-    ckpi_stage *s = stage_of(f, g);
+    ckpi_stage *s = stage_of(f, g, to);
 
     ckpi_scratch_reset(ws);
     ckpi_stage_free(s);          /* groups differ in what they need */
@@ -73,18 +48,40 @@ pass_one(const flow *f, size_t g, ckpi_scratch *ws, ckp_error *err)
     return st == CKP_OK ? ckpi_pass_group(job->pass, g, s, ws, err) : st;
 }
 
+/* Slots that only a late file uses: their memory is not to grow what all saves hold. */
+static bool
+spare(const file *f, const slot *s)
+{
+    return s >= f->slot + f->ctx->in_flight;
+}
+
+/* Gives back what its chunks' coders did not need. Returns what they hold. */
+static uint64_t
+fit(slot *s)
+{
+    uint64_t held = 0;
+
+    for (size_t k = 0; k < CKPI_CHUNKS_PER_GROUP; k++) {
+        ckpi_encoded_fit(&s->chunk[k]);
+        held += s->chunk[k].body.cap;
+    }
+    return held;
+}
+
 static ckp_status
-code_one(const flow *f, size_t g, ckpi_scratch *ws, ckp_error *err)
+code_one(const file *f, ckpi_flow_step *step, slot *s, ckp_error *err)
 {
     const ckpi_encode_job *job = f->job;
-    slot *s = slot_of(f, g);
+    const size_t g = step->group;
     ckp_status st = CKP_OK;
 
     if (job->stages == NULL && !job->serial_pass)
-        st = pass_one(f, g, ws, err);
-    ckpi_scratch_reset(ws);
+        st = pass_one(f, g, s, step->ws, err);
+    ckpi_scratch_reset(step->ws);
     if (st == CKP_OK)
-        st = ckpi_encode_group(job->pred, g, stage_of(f, g), job->effort, job->keep_raw, f->ctx->cpu, s->chunk, &s->n, ws, err);
+        st = ckpi_encode_group(job->pred, g, stage_of(f, g, s), job->effort, job->keep_raw, f->ctx->cpu, s->chunk, &s->n, step->ws, err);
+    step->work = job->pred->layout->g[g].bytes;
+    step->held = spare(f, s) ? fit(s) : 0;
     return st;
 }
 
@@ -142,26 +139,34 @@ add_loss(const ckpi_encode_job *job, size_t g, const ckpi_stage *s, loss *by_ten
     }
 }
 
+static void
+empty_slot(const file *f, slot *s)
+{
+    for (size_t k = 0; k < CKPI_CHUNKS_PER_GROUP; k++) {
+        ckpi_encoded_reset(&s->chunk[k]);
+        if (spare(f, s))
+            ckpi_buf_free(&s->chunk[k].body);
+    }
+}
+
 static ckp_status
-write_one(flow *f, size_t g, ckp_error *err)
+write_one(file *f, size_t g, slot *s, ckp_error *err)
 {
     const ckpi_encode_job *job = f->job;
-    slot *s = slot_of(f, g);
     ckp_status st = CKP_OK;
 
-    add_loss(job, g, stage_of(f, g), f->by_tensor);
+    add_loss(job, g, stage_of(f, g, s), f->by_tensor);
     for (size_t k = 0; st == CKP_OK && k < s->n; k++) {
         ckpi_chunk *c = &s->chunk[k].c;
         st = ckpi_fmt_writer_chunk(f->fw, c, err);
         if (st == CKP_OK && job->quantized_w != NULL && c->quant == CKPI_QUANT_W)
             *job->quantized_w += c->frame_len;
     }
-    for (size_t k = 0; k < CKPI_CHUNKS_PER_GROUP; k++)
-        ckpi_encoded_reset(&s->chunk[k]);
+    empty_slot(f, s);
     if (job->drop_base)
         ckpi_pred_drop(job->pred, g);
-    f->bytes_written += job->pred->layout->g[g].bytes;
-    if (st == CKP_OK && job->progress != NULL && job->progress(job->progress_user, f->bytes_written, job->total_bytes) != 0)
+    f->written += job->pred->layout->g[g].bytes;
+    if (st == CKP_OK && job->progress != NULL && job->progress(job->progress_user, f->written, job->total_bytes) != 0)
         st = ckpi_fail(err, CKP_ECANCELLED, "stopped by the caller");
     return st;
 }
@@ -193,108 +198,28 @@ finish(const ckpi_encode_job *job, const loss *by_tensor, ckpi_fmt_writer *fw, c
     return st;
 }
 
-typedef enum part { WRITE, PASS, CODE, WAIT, LEAVE } part;
-
-/* What a thread does next, and of which group; under the lock. */
-static part
-next_part(flow *f, bool caller, size_t *g)
-{
-    if (f->failed_at != SIZE_MAX || f->written == f->n)
-        return LEAVE;
-    if (caller && slot_of(f, f->written)->coded) {
-        *g = f->written;
-        return WRITE;
-    }
-    if (caller && f->passed < CKPI_MIN(f->n, f->written + f->cap)) {
-        *g = f->passed;
-        return PASS;
-    }
-    if (f->taken < CKPI_MIN(f->passed, f->written + f->cap)) {
-        *g = f->taken++;
-        return CODE;
-    }
-    return caller || f->taken < f->n ? WAIT : LEAVE;
-}
-
 static ckp_status
-do_part(flow *f, part what, size_t g, ckpi_scratch *ws, ckp_error *err)
+do_step(void *user, ckpi_flow_step *step, ckp_error *err)
 {
-    if (what == PASS)
-        return pass_one(f, g, ws, err);
-    return what == CODE ? code_one(f, g, ws, err) : write_one(f, g, err);
-}
+    file *f = user;
+    slot *s = &f->slot[step->slot];
 
-/* Under the lock: a part has been done. */
-static void
-note_part(flow *f, part what, size_t g, ckp_status st, const ckp_error *err)
-{
-    if (st != CKP_OK && g < f->failed_at) {
-        /* the lowest group's wins, so that errors do not depend on timing more than they must */
-        f->failed_at = g;
-        f->st = st;
-        f->err = *err;
+    switch (step->part) {
+    case CKPI_PART_PASS:
+        return pass_one(f, step->group, s, step->ws, err);
+    case CKPI_PART_CODE:
+        return code_one(f, step, s, err);
+    case CKPI_PART_WRITE:
+        break;
     }
-    f->passed += what == PASS;
-    f->written += what == WRITE;
-    if (what != PASS)
-        slot_of(f, g)->coded = what == CODE;
-    if (f->waiting != 0)
-        pthread_cond_broadcast(&f->moved);
-}
-
-static ckp_status
-take_part(void *user, size_t index, ckpi_scratch *ws, ckp_error *unused)
-{
-    flow *f = user;
-    const bool caller = ws == f->ctx->ws[0];
-    size_t g = 0;
-    ckp_error err;
-
-    (void)index;
-    (void)unused;
-    pthread_mutex_lock(&f->lock);
-    for (part what; (what = next_part(f, caller, &g)) != LEAVE;) {
-        if (what == WAIT) {
-            f->waiting++;
-            pthread_cond_wait(&f->moved, &f->lock);
-            f->waiting--;
-            continue;
-        }
-        pthread_mutex_unlock(&f->lock);
-        ckpi_error_clear(&err);
-        const ckp_status st = do_part(f, what, g, ws, &err);
-        pthread_mutex_lock(&f->lock);
-        note_part(f, what, g, st, &err);
-    }
-    pthread_mutex_unlock(&f->lock);
-    return CKP_OK;
-}
-
-static ckp_status
-run_flow(flow *f, ckp_error *err)
-{
-    pthread_mutex_init(&f->lock, NULL);
-    pthread_cond_init(&f->moved, NULL);
-    /* A thread of the pool leaves, and may come back, only when every group is taken: before that, one of the places is the caller's. Where all were
-       used up, what is left is to write. */
-    ckp_status st = ckpi_ctx_run(f->ctx, f->ctx->workers, take_part, f, err);
-    if (st == CKP_OK)
-        st = take_part(f, 0, f->ctx->ws[0], NULL);
-    pthread_cond_destroy(&f->moved);
-    pthread_mutex_destroy(&f->lock);
-    if (st == CKP_OK && f->st != CKP_OK) {
-        st = f->st;
-        if (err != NULL)
-            *err = f->err;
-    }
-    return st;
+    return write_one(f, step->group, s, err);
 }
 
 /* Bodies of large lossless chunks are worth more to others than to the next file; all are where memory is so short that bases are dropped. */
 enum { KEEP_BODY = 2 << 20 };
 
 static void
-take_bodies(ckpi_ctx *ctx, flow *f)
+take_bodies(ckpi_ctx *ctx, file *f)
 {
     for (size_t i = 0; i < ctx->n_bodies; i++) {
         f->slot[i / CKPI_CHUNKS_PER_GROUP].chunk[i % CKPI_CHUNKS_PER_GROUP].body = ctx->bodies[i];
@@ -303,7 +228,7 @@ take_bodies(ckpi_ctx *ctx, flow *f)
 }
 
 static void
-give_bodies_back(ckpi_ctx *ctx, flow *f)
+give_bodies_back(ckpi_ctx *ctx, file *f)
 {
     for (size_t i = 0; i < ctx->n_bodies; i++) {
         ckpi_encoded *e = &f->slot[i / CKPI_CHUNKS_PER_GROUP].chunk[i % CKPI_CHUNKS_PER_GROUP];
@@ -314,27 +239,33 @@ give_bodies_back(ckpi_ctx *ctx, flow *f)
     }
 }
 
+/* Slots that only a late file uses: enough for what its helper can code while a group of another thread waits for the scheduler. */
+enum { LATE_SLOTS = 200 };
+
 ckp_status
 ckpi_encode_file(ckpi_ctx *ctx, const ckpi_encode_job *job, ckpi_fmt_writer *fw, ckpi_fmt_sum *sum, ckp_error *err)
 {
-    const size_t groups = job->pred->layout->n;
-    flow f = {.ctx = ctx, .job = job, .fw = fw, .cap = ctx->in_flight, .n = groups,
-              .passed = job->stages == NULL && job->serial_pass ? 0 : groups, .failed_at = SIZE_MAX, .st = CKP_OK};
+    const ckpi_layout *l = job->pred->layout;
+    file f = {.ctx = ctx, .job = job, .fw = fw, .slots = ctx->in_flight + (job->late != NULL ? LATE_SLOTS : 0)};
+    ckpi_flow flow = {.groups = l->n, .slots = ctx->in_flight, .more_slots = LATE_SLOTS, .serial_pass = job->stages == NULL && job->serial_pass,
+                      .step = do_step, .user = &f, .late = job->late};
     ckp_status st = CKP_OK;
 
+    for (size_t g = 0; g < l->n; g++)
+        flow.work += l->g[g].bytes;
     f.by_tensor = ckpi_calloc(job->pred->table->n, sizeof *f.by_tensor);
-    f.slot = ckpi_calloc(f.cap, sizeof *f.slot);
+    f.slot = ckpi_calloc(f.slots, sizeof *f.slot);
     if (f.by_tensor == NULL || f.slot == NULL) {
         st = ckpi_fail(err, CKP_ENOMEM, "no memory to encode %zu tensors", job->pred->table->n);
         goto done;
     }
     take_bodies(ctx, &f);
-    st = run_flow(&f, err);
+    st = ckpi_flow_run(ctx, &flow, err);
     if (st == CKP_OK)
         st = finish(job, f.by_tensor, fw, sum, err);
     give_bodies_back(ctx, &f);
 done:
-    for (size_t i = 0; f.slot != NULL && i < f.cap; i++)
+    for (size_t i = 0; f.slot != NULL && i < f.slots; i++)
         ckpi_stage_free(&f.slot[i].own);
     free(f.slot);
     free(f.by_tensor);

@@ -2,7 +2,7 @@
 /*
  * A session: a run that is open for writing.
  *
- *   caller's thread                         worker thread (encoding: lowest priority)
+ *   caller's thread                         worker thread (encoding: another, of the lowest priority; this one helps when it is late)
  *   save: wait or skip, seal, [survey],     idle: refresh the lock
  *         pass over live memory  -- job -->  begin, encode, fsync, publish, commit, retain
  *

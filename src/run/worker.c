@@ -53,35 +53,64 @@ file_info(const ckp_run *run)
     return i;
 }
 
-/* Whether lossless bytes may stay in memory as the base of the next save: beside the stages, within the budget. */
-static bool
-may_keep_raw(const ckp_run *run)
+/* What a save takes of the memory budget. */
+typedef struct footprint {
+    uint64_t held;               /* stages, and what the next save is predicted from, but for ... */
+    uint64_t lossless;           /* ... the bytes of lossless groups */
+    uint64_t in_flight;          /* chunks on their way to the file, at most */
+    uint64_t budget;
+} footprint;
+
+static footprint
+footprint_of(const ckp_run *run)
 {
-    uint64_t lossless = 0, held = ckpi_pred_bytes(run->pred);
+    footprint f = {.held = ckpi_pred_bytes(run->pred), .budget = ckpi_memory_budget(&run->opt.coding)};
+    uint64_t largest = 0;
 
     for (size_t g = 0; g < run->pred->layout->n; g++) {
         const ckpi_group *grp = &run->pred->layout->g[g];
-        lossless += grp->lossy ? 0 : grp->bytes;
-        held += ckpi_stage_bytes(&run->stages[g], grp);
-        held -= run->pred->raw[g] != NULL ? grp->bytes : 0;
+        f.lossless += grp->lossy ? 0 : grp->bytes;
+        f.held += ckpi_stage_bytes(&run->stages[g], grp);
+        f.held -= run->pred->raw[g] != NULL ? grp->bytes : 0;
+        largest = CKPI_MAX(largest, grp->bytes);
     }
-    return held + lossless <= ckpi_memory_budget(&run->opt.coding);
+    f.in_flight = largest * run->back->in_flight;
+    return f;
+}
+
+/* Whether lossless bytes may stay in memory as the base of the next save: beside the stages, within the budget. */
+static bool
+keeps_raw(const ckp_run *run, const footprint *f)
+{
+    return run->opt.key_every > 1 && f->held + f->lossless <= f->budget;
+}
+
+/* What a helper may hold of a file that is late. */
+static void
+limit_room(ckpi_late *late, const footprint *f, bool keep_raw)
+{
+    const uint64_t need = f->held + (keep_raw ? f->lossless : 0) + f->in_flight;
+    late->room = CKPI_MIN(late->room, f->budget - CKPI_MIN(f->budget, need));
 }
 
 static ckp_status
-write_shard(ckp_run *run, ckpi_writer *w, ckpi_fmt_sum *sum, ckp_error *err)
+write_shard(ckp_run *run, ckpi_writer *w, ckpi_fmt_sum *sum, ckpi_late *late, ckp_error *err)
 {
     ckpi_save_job *job = &run->job;
     const ckpi_file_info info = file_info(run);
-    const ckpi_encode_job ej = {.pred = run->pred, .stages = job->inline_pass ? NULL : run->stages, .pass = job->pass,
-                                .effort = (ckpi_effort)run->opt.coding.effort,
-                                /* after an inline pass the next save is a key: its reconstructions are not worth their memory */
-                                .serial_pass = job->inline_pass && ckpi_state_pulls(job->pass->state), .drop_base = job->inline_pass,
-                                .clusters = job->clusters,
-                                .progress = job->inline_pass ? NULL : keep_lock, .progress_user = run,
-                                .keep_raw = !job->inline_pass && run->opt.key_every > 1 && may_keep_raw(run)};
+    ckpi_encode_job ej = {.pred = run->pred, .stages = job->inline_pass ? NULL : run->stages, .pass = job->pass,
+                          .effort = (ckpi_effort)run->opt.coding.effort,
+                          /* after an inline pass the next save is a key: its reconstructions are not worth their memory */
+                          .serial_pass = job->inline_pass && ckpi_state_pulls(job->pass->state), .drop_base = job->inline_pass,
+                          .clusters = job->clusters, .late = late,
+                          .progress = job->inline_pass ? NULL : keep_lock, .progress_user = run};
     ckpi_fmt_writer *fw = NULL;
 
+    if (!job->inline_pass) {
+        const footprint f = footprint_of(run);
+        ej.keep_raw = keeps_raw(run, &f);
+        limit_room(late, &f, ej.keep_raw);
+    }
     ckp_status st = ckpi_fmt_writer_new(&fw, w, &info, run->pred->table, job->tree.data, job->tree.len, job->key ? NULL : run->pred->table,
                                         run->base.table_tree.data, job->key ? 0 : run->base.table_tree.len, err);
     if (st == CKP_OK)
@@ -94,31 +123,52 @@ typedef struct shard_call {
     ckp_run *run;
     ckpi_writer *w;
     ckpi_fmt_sum sum;
-    double cpu;                  /* of the thread, in seconds; the pool's is told apart */
+    double cpu;                  /* of the threads that are not the pool's, in seconds */
     ckp_status st;
     ckp_error *err;
+    ckpi_late late;              /* not of an inline pass */
 } shard_call;
 
 static void
-call_write_shard(void *arg)
+call_write_shard(shard_call *c, ckpi_late *late)
+{
+    const double before = ckpi_thread_cpu_seconds();
+    c->st = write_shard(c->run, c->w, &c->sum, late, c->err);
+    c->cpu = ckpi_thread_cpu_seconds() - before;
+}
+
+static void
+write_low(void *arg)
 {
     shard_call *c = arg;
-    const double before = ckpi_thread_cpu_seconds();
-    c->st = write_shard(c->run, c->w, &c->sum, c->err);
-    c->cpu = ckpi_thread_cpu_seconds() - before;
+    call_write_shard(c, &c->late);
+    ckpi_late_over(&c->late);
+}
+
+static void
+help_when_late(void *arg)
+{
+    shard_call *c = arg;
+    ckpi_late_help(&c->late);
 }
 
 /*
  * What calculates in the background has the lowest priority. What comes before and after does not calculate but waits, for disks, servers and other ranks,
  * and at the lowest priority each of these waits would be followed by one for the training's time slices: a tenth of a second for a commit that takes 3 ms.
+ * Where the training leaves so little that the save is late, this thread helps.
  */
 static void
 write_shard_beside(shard_call *c)
 {
-    if (c->run->job.inline_pass)
-        call_write_shard(c);
-    else
-        ckpi_run_low(call_write_shard, c);
+    if (c->run->job.inline_pass) {
+        call_write_shard(c, NULL);
+        return;
+    }
+    ckpi_late_init(&c->late);
+    c->late.before = c->run->job.cpu_front / c->run->front->workers;
+    ckpi_run_low(write_low, help_when_late, c);
+    c->cpu += c->late.cpu;
+    ckpi_late_destroy(&c->late);
 }
 
 /* ---- manifest --------------------------------------------------------------------------------------------------- */

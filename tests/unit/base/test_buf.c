@@ -127,6 +127,25 @@ fill(void *user)
 }
 
 static void
+what_is_not_used_is_given_back(void **state)
+{
+    (void)state;
+    ckpi_buf b = CKPI_BUF_INIT;
+    assert_true(ckpi_buf_reserve(&b, 4096));
+    ckpi_buf_put(&b, "abc", 3);
+    ckpi_buf_fit(&b);
+    assert_int_equal(b.cap, 3);
+    assert_memory_equal(b.data, "abc", 3);
+    ckpi_buf_put(&b, "def", 3);
+    assert_memory_equal(b.data, "abcdef", 6);
+    ckpi_buf_clear(&b);
+    ckpi_buf_fit(&b);
+    assert_int_equal(b.cap, 0);
+    ckpi_buf_fit(&b);
+    ckpi_buf_free(&b);
+}
+
+static void
 failing_allocations(void **state)
 {
     (void)state;
@@ -142,6 +161,7 @@ main(void)
         cmocka_unit_test(the_cap_is_sticky),
         cmocka_unit_test(absurd_sizes_fail),
         cmocka_unit_test(an_empty_extension_has_a_place),
+        cmocka_unit_test(what_is_not_used_is_given_back),
         cmocka_unit_test(failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

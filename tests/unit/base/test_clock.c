@@ -19,6 +19,18 @@ time_goes_forward(void **state)
 }
 
 static void
+waits_are_counted(void **state)
+{
+    (void)state;
+    const ckpi_usage before = ckpi_thread_usage();
+    assert_int_equal(usleep(2000), 0);
+    const ckpi_usage after = ckpi_thread_usage();
+    assert_true(after.waits > before.waits);
+    assert_true(after.wall - before.wall >= 0.002);
+    assert_true(after.cpu >= before.cpu && after.cpu - before.cpu < after.wall - before.wall);
+}
+
+static void
 memory_is_plausible(void **state)
 {
     (void)state;
@@ -35,16 +47,33 @@ look(void *arg)
     s->priority = getpriority(PRIO_PROCESS, (id_t)s->thread);
 }
 
+typedef struct two_seen { seen low, meanwhile; } two_seen;
+
+static void
+look_low(void *arg)
+{
+    look(&((two_seen *)arg)->low);
+}
+
+static void
+look_meanwhile(void *arg)
+{
+    look(&((two_seen *)arg)->meanwhile);
+}
+
 static void
 low_priority_ends_with_the_call(void **state)
 {
     (void)state;
-    seen here, low = {0, -100}, after;
+    two_seen two = {{0, -100}, {0, -100}};
+    seen here, after;
     look(&here);
-    ckpi_run_low(look, &low);
+    ckpi_run_low(look_low, look_meanwhile, &two);
     look(&after);
-    assert_int_equal(low.priority, CKPI_LOW_NICE);
-    assert_int_not_equal(low.thread, here.thread);
+    assert_int_equal(two.low.priority, CKPI_LOW_NICE);
+    assert_int_not_equal(two.low.thread, here.thread);
+    assert_int_equal(two.meanwhile.thread, here.thread);
+    assert_int_equal(two.meanwhile.priority, here.priority);
     assert_int_equal(after.priority, here.priority);
 }
 
@@ -53,6 +82,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(time_goes_forward),
+        cmocka_unit_test(waits_are_counted),
         cmocka_unit_test(memory_is_plausible),
         cmocka_unit_test(low_priority_ends_with_the_call),
     };

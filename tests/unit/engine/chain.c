@@ -146,7 +146,8 @@ write_file(chain *c, const ckp_state *s, const ckpi_pass *pass, ckp_error *err)
     const ckpi_file_info info = info_of(c, pass->key);
     const ckpi_buf *tree = &c->tree[c->key_at];
     const ckpi_encode_job job = {.pred = c->pred, .stages = c->staged ? c->stages : NULL, .pass = pass, .keep_raw = c->keep_raw,
-                                 .progress = c->progress, .progress_user = c->progress_user, .load = c->load, .load_user = c->load_user};
+                                 .progress = c->progress, .progress_user = c->progress_user, .load = c->load, .load_user = c->load_user,
+                                 .late = c->late};
     ckp_status st = ckpi_writer_mem(&w, &c->file[c->n], err);
     if (st == CKP_OK)
         st = ckpi_fmt_writer_new(&fw, w, &info, c->pred->table, s->tree.data, s->tree.len, pass->key ? NULL : c->pred->table, tree->data,

@@ -25,6 +25,7 @@ typedef struct chain {
     void *progress_user;
     ckp_status (*load)(void *user, size_t g, ckpi_scratch *ws, uint32_t cpu, ckp_error *err);
     void *load_user;
+    ckpi_late *late;             /* of a staged one; may be NULL */
     ckpi_pred *pred;
     ckpi_stage *stages;
     ckpi_buf file[CHAIN_MAX];

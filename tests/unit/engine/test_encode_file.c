@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups to a file by several threads: who writes, in which order, and what becomes of failures. */
+#define _GNU_SOURCE
 #include "chain.h"
 #include <pthread.h>
 #include <stdio.h>
+#include <unistd.h>
+#include "base/clock.h"
 #include "base/fail.h"
 
 enum { WEIGHTS = 16, GROUPS = 3 * WEIGHTS };   /* lossless tensors of this size have chunks of their own */
@@ -73,6 +76,74 @@ the_caller_writes_in_order(void **state)
     sim_free(m);
 }
 
+typedef struct helped { chain *c; const sim *m; size_t written; } helped;
+
+static int
+count(void *user, uint64_t done, uint64_t total)
+{
+    helped *h = user;
+    (void)done;
+    (void)total;
+    h->written++;
+    (void)usleep(h->written % 8 == 1 ? 15000 : 0);                /* so long that the helper looks */
+    return 0;
+}
+
+static void
+save_low(void *user)
+{
+    helped *h = user;
+    chain_save(h->c, h->m, h->c->n == 0, false);
+    ckpi_late_over(h->c->late);
+}
+
+static void
+help(void *user)
+{
+    ckpi_late_help(((helped *)user)->c->late);
+}
+
+static void
+save_helped(chain *c, const sim *m)
+{
+    helped h = {c, m, 0};
+    ckpi_late late;
+
+    ckpi_late_init(&late);
+    late.at_least = late.from = late.ends_by = 0.0;
+    c->late = &late;
+    c->progress = count;
+    c->progress_user = &h;
+    ckpi_run_low(save_low, help, &h);
+    assert_int_equal(h.written, c->pred->layout->n);
+    assert_non_null(late.ws);                                     /* it did help */
+    ckpi_late_destroy(&late);
+}
+
+/* Keys and deltas of what is coded by helpers too are the same to the last byte. */
+static void
+help_does_not_show_in_the_file(void **state)
+{
+    (void)state;
+    static const char *const profile[] = {"lossless", "resume"};
+    for (size_t p = 0; p < CHECK_COUNT(profile); p++)
+        for (unsigned t = 1; t <= 2; t++) {
+            sim *m = many();
+            chain *plain = chain_new(profile[p], 1, UINT32_MAX), *c = chain_new(profile[p], t, UINT32_MAX);
+            plain->staged = c->staged = true;
+            for (size_t i = 0; i < 3; i++) {
+                chain_save(plain, m, i == 0, false);
+                save_helped(c, m);
+                assert_int_equal(c->file[i].len, plain->file[i].len);
+                assert_memory_equal(c->file[i].data, plain->file[i].data, c->file[i].len);
+                sim_train(m);
+            }
+            chain_free(plain);
+            chain_free(c);
+            sim_free(m);
+        }
+}
+
 static void
 a_caller_can_stop_it(void **state)
 {
@@ -129,6 +200,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_caller_writes_in_order),
+        cmocka_unit_test(help_does_not_show_in_the_file),
         cmocka_unit_test(a_caller_can_stop_it),
         cmocka_unit_test(the_lowest_failure_is_told),
     };
