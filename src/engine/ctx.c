@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdatomic.h>
 #include <stdlib.h>
+#include "base/bytes.h"
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "engine/engine.h"
@@ -61,6 +62,12 @@ ckpi_ctx_free(ckpi_ctx *ctx)
     free(ctx->bodies);
     free(ctx->ws);
     free(ctx);
+}
+
+unsigned
+ckpi_ctx_at_once(const ckpi_ctx *ctx)
+{
+    return CKPI_MIN(ctx->workers, ckpi_cpu_count());
 }
 
 uint64_t

@@ -30,6 +30,8 @@ typedef struct ckpi_ctx {
 
 CKP_MUST_USE ckp_status ckpi_ctx_new(ckpi_ctx **out, unsigned threads, bool low_priority, ckp_error *err);
 void ckpi_ctx_free(ckpi_ctx *ctx);
+/* Threads of it that can run at a time. */
+unsigned ckpi_ctx_at_once(const ckpi_ctx *ctx);
 /* Bytes that it keeps for the next file. */
 uint64_t ckpi_ctx_bytes(const ckpi_ctx *ctx);
 

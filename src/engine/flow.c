@@ -39,7 +39,9 @@ typedef struct ckpi_flow_state {
     bool writing;                /* a group is being written */
     uint64_t held, work;         /* bytes that wait for their write; what has been coded so far */
     double cpu;                  /* seconds of processor, all threads' */
-    double began, blocked;       /* seconds: when, and how long those writes took that waited for something else than the processor */
+    double began, write_began;   /* seconds */
+    double blocked;              /* how long those writes took that waited for something else than the processor */
+    double threads;              /* that can run at a time */
 } flow;
 
 typedef enum who { POOL, CALLER, HELPER } who;
@@ -76,6 +78,7 @@ next_step(flow *f, who w, ckpi_flow_step *s)
         s->part = CKPI_PART_WRITE;
         s->group = f->written;
         f->writing = true;
+        f->write_began = ckpi_seconds();
     } else if (w == CALLER && f->passed < n && has_room(f, f->passed)) {
         s->part = CKPI_PART_PASS;
         s->group = f->passed;
@@ -222,8 +225,9 @@ is_late(const flow *f, const ckpi_late *l)
     if (f->work == 0)
         return false;
     const double per_work = f->cpu / (double)f->work, all = (double)f->job->work, left = all - (double)f->work;
-    const double alone = l->before + per_work * all / (double)f->ctx->workers;
-    const double took = ckpi_seconds() - f->began - f->blocked, end = l->ends_by * alone - l->before;
+    const double alone = l->before + per_work * all / f->threads;
+    /* of a write that goes on nobody knows yet what it waits for */
+    const double took = (f->writing ? f->write_began : ckpi_seconds()) - f->began - f->blocked, end = l->ends_by * alone - l->before;
     return took > CKPI_MAX(l->at_least, l->from * alone) && took * all / (double)f->work > end && took + SHARED * per_work * left > end;
 }
 
@@ -294,6 +298,7 @@ run_all(flow *f, ckp_error *err)
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->moved, NULL);
     f->began = ckpi_seconds();
+    f->threads = ckpi_ctx_at_once(f->ctx);
     offer(f->job->late, f);
     /* A thread of the pool leaves, and may come back, only when every group is taken: before that, one of the places is the caller's. Where all were
        used up, what is left is to write. */

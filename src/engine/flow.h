@@ -42,7 +42,7 @@ CKP_MUST_USE ckp_status ckpi_flow_run(ckpi_ctx *ctx, const ckpi_flow *flow, ckp_
 
 /*
  * For a thread that waits while others write a file: from when the file is late on it codes and writes groups too. The file's time alone is `before`, and what
- * its threads need by themselves with a processor each. It is late when it is to end after `ends_by` times its time alone, as fast as it was so far and also if
+ * its threads need with the processors of this process for themselves. It is late when it is to end after `ends_by` times its time alone, as fast as it was so far and also if
  * all that is left were the helper's; and when it has taken `at_least` seconds, and `from` times its time alone. Seconds of writes that waited for a device are
  * not counted.
  *

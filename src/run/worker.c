@@ -165,7 +165,7 @@ write_shard_beside(shard_call *c)
         return;
     }
     ckpi_late_init(&c->late);
-    c->late.before = c->run->job.cpu_front / c->run->front->workers;
+    c->late.before = c->run->job.cpu_front / ckpi_ctx_at_once(c->run->front);
     ckpi_run_low(write_low, help_when_late, c);
     c->cpu += c->late.cpu;
     ckpi_late_destroy(&c->late);
