@@ -132,8 +132,6 @@ note_step(flow *f, const ckpi_flow_step *s, const ckpi_usage *before, const ckpi
         f->blocked += after->waits != before->waits ? after->wall - before->wall : 0.0;
         break;
     }
-    if (f->waiting != 0)
-        pthread_cond_broadcast(&f->moved);
 }
 
 /* Takes the lock away for as long as it lasts. */
@@ -150,6 +148,12 @@ do_step(flow *f, ckpi_flow_step *s)
     pthread_mutex_lock(&f->lock);
     note_failure(f, s->group, st, &err);
     note_step(f, s, &before, &after);
+    const bool wake = f->waiting != 0;
+    pthread_mutex_unlock(&f->lock);
+    /* Whoever is woken may take this thread's processor at once, for long: not with the lock in its hand. */
+    if (wake)
+        pthread_cond_broadcast(&f->moved);
+    pthread_mutex_lock(&f->lock);
 }
 
 static void
@@ -218,16 +222,17 @@ ckpi_late_over(ckpi_late *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Not before something has been coded: until then nobody knows how long it should take. */
+/* While nothing has been coded nobody knows how long it should take: who then waits for long codes a group. */
 static bool
 is_late(const flow *f, const ckpi_late *l)
 {
-    if (f->work == 0)
-        return false;
-    const double per_work = f->cpu / (double)f->work, all = (double)f->job->work, left = all - (double)f->work;
-    const double alone = l->before + per_work * all / f->threads;
     /* of a write that goes on nobody knows yet what it waits for */
-    const double took = (f->writing ? f->write_began : ckpi_seconds()) - f->began - f->blocked, end = l->ends_by * alone - l->before;
+    const double took = (f->writing ? f->write_began : ckpi_seconds()) - f->began - f->blocked;
+
+    if (f->work == 0)
+        return took > l->at_least;
+    const double per_work = f->cpu / (double)f->work, all = (double)f->job->work, left = all - (double)f->work;
+    const double alone = l->before + per_work * all / f->threads, end = l->ends_by * alone - l->before;
     return took > CKPI_MAX(l->at_least, l->from * alone) && took * all / (double)f->work > end && took + SHARED * per_work * left > end;
 }
 

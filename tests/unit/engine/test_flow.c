@@ -198,7 +198,7 @@ static void
 nobody_helps_a_file_that_is_not_late(void **state)
 {
     (void)state;
-    const ckpi_late never[] = {{.at_least = 1e9}, {.from = 1e9}, {.ends_by = 1e9}};
+    const ckpi_late never[] = {{.at_least = 1e9}, {.at_least = 30.0, .from = 1e9}, {.at_least = 30.0, .ends_by = 1e9}};
     for (size_t i = 0; i < CHECK_COUNT(never); i++) {
         work w;
         setup(&w, 2);
