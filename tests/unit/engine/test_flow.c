@@ -18,7 +18,8 @@ typedef struct work {
     bool used[SLOTS + MORE];
     size_t passed, written, most_at_a_time;
     size_t by_helper, writes_by_helper;
-    size_t low_waits_for;        /* a thread that is not the helper holds its second group, and all behind it, until the helper has coded so many */
+    size_t low_waits_for;        /* a thread that is not the helper holds a group, unless it is the first, until the helper has coded so many */
+    bool held_one;               /* before which the helper codes nothing */
     size_t fails_at, fails_with_helper;
     uint64_t held;               /* by each coded group */
     bool given_up;               /* somebody waited for too long */
@@ -37,9 +38,20 @@ helps(const work *w)
 }
 
 static void
+wait_for_others(work *w)
+{
+    const double until = ckpi_seconds() + 20.0;
+    while (!w->held_one && ckpi_seconds() < until)
+        ckpi_cond_wait_ms(&w->moved, &w->lock, 100);
+    w->given_up = w->given_up || !w->held_one;
+}
+
+static void
 wait_for_helper(work *w, size_t coded)
 {
     const double until = ckpi_seconds() + 20.0;
+    w->held_one = true;
+    pthread_cond_broadcast(&w->moved);
     while (w->by_helper < coded && ckpi_seconds() < until)
         ckpi_cond_wait_ms(&w->moved, &w->lock, 100);
     w->given_up = w->given_up || w->by_helper < coded;
@@ -63,7 +75,9 @@ code(work *w, ckpi_flow_step *s)
     if (!w->flow.serial_pass)
         take_slot(w, s);
     assert_int_equal(w->slot[s->group], s->slot + 1);
-    if (!helper && s->group != 0 && w->low_waits_for != 0)
+    if (helper && w->low_waits_for != 0)
+        wait_for_others(w);
+    else if (s->group != 0 && w->low_waits_for != 0)
         wait_for_helper(w, w->low_waits_for);
     w->by_helper += helper;
     assert_false(w->coded[s->group]);
@@ -187,7 +201,7 @@ what_waits_for_its_write_is_bounded(void **state)
     w.flow.late = &w.late;
     w.held = 1000;
     w.late.room = 7500;
-    w.low_waits_for = FEW;
+    w.low_waits_for = SLOTS + 2;
     ckpi_run_low(run_low, help, &w);
     assert_ok(w.st);
     assert_true(w.most_at_a_time > SLOTS && w.most_at_a_time <= 8 + 3);
