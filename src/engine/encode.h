@@ -48,6 +48,6 @@ typedef struct ckpi_encode_job {
     ckpi_late *late;             /* with stages: who helps when it is late; NULL: nobody */
 } ckpi_encode_job;
 
-/* Codes groups in parallel, a few ahead of their frames, which the calling thread writes in order; then index and trailer. */
+/* Codes groups in parallel, a few ahead of their frames, which the calling thread (of a late file: who helps) writes in order; then index and trailer. */
 CKP_MUST_USE ckp_status ckpi_encode_file(ckpi_ctx *ctx, const ckpi_encode_job *job, ckpi_fmt_writer *fw, ckpi_fmt_sum *sum, ckp_error *err);
 #endif

@@ -23,7 +23,7 @@ typedef struct file {
     loss *by_tensor;
     slot *slot;
     size_t slots;
-    uint64_t written;            /* bytes of the state that are behind us; the caller's alone */
+    uint64_t written;            /* bytes of the state that are behind us; of who writes */
 } file;
 
 static ckpi_stage *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who does what of a file, and when: groups are coded in parallel, a few ahead of their frames, which the calling thread writes in order.
+ * Who does what of a file, and when: groups are coded in parallel, a few ahead of their frames, which one thread at a time writes in order.
  *
  * A thread of the lowest priority holds a group for as long as the scheduler does not let it run. So nobody waits for another thread but for a place to put
  * a coded group, and where a file takes much longer than its threads' own time would be, a thread of usual priority helps (docs/decisions/0032).
@@ -13,7 +13,7 @@
 typedef enum ckpi_part {
     CKPI_PART_PASS,              /* of a serial pass: on the calling thread, in order */
     CKPI_PART_CODE,              /* on any thread, several groups at a time */
-    CKPI_PART_WRITE              /* on the calling thread, in order */
+    CKPI_PART_WRITE              /* on the calling thread, or the helper's, in order */
 } ckpi_part;
 
 /* What is done, to which group, with what. */
